@@ -1,0 +1,179 @@
+// Package coordinator names what a cluster is made of: definitions, nodes,
+// organisations, workflows, allocations and errors. It does no I/O and takes no decision.
+package coordinator
+
+import (
+	"fmt"
+	"time"
+)
+
+// Ids are distinct types so that the compiler keeps them apart.
+type (
+	// OrganizationID, GroupID and UserID are UUIDs in canonical text form.
+	OrganizationID string
+	GroupID        string
+	UserID         string
+	// WorkflowID is a UUIDv7: ids sort by the time of submission.
+	WorkflowID string
+	// AllocationID is "<workflow>/<job>" or "<workflow>/<job>/<task index>".
+	AllocationID string
+	// RunID is "<allocation>#<attempt>"; every report from a run carries it.
+	RunID string
+	// NodeID is the name in the node's certificate.
+	NodeID string
+	// DefinitionID is an expanded definition id.
+	DefinitionID string
+	// Revision counts configurations from 1; 0 is "none set yet".
+	Revision uint64
+)
+
+// Units. The zero value is a real zero, never "unknown".
+type (
+	Bytes uint64
+	Cores uint32
+)
+
+// Run returns the id of the given attempt (from 1) of an allocation.
+func (a AllocationID) Run(attempt uint32) RunID {
+	return RunID(fmt.Sprintf("%s#%d", a, attempt))
+}
+
+// Class is the plan an allocation belongs to. Lower classes come first in the queue (rule 1).
+type Class uint8
+
+const (
+	ClassReserved Class = iota + 1
+	ClassOnDemand
+	ClassBatch
+)
+
+// Kind says what an allocation is for. Internal and system work is created by the coordinator alone.
+type Kind uint8
+
+const (
+	KindJob Kind = iota + 1
+	KindService
+	KindInternal
+	KindSystem
+)
+
+// Status is the one set of status words of CLI, REST, events and files.
+type Status uint8
+
+const (
+	StatusPending    Status = iota + 1 // a dependency is open
+	StatusQueued                       // waits for resources
+	StatusStarting                     // placed; the node has not confirmed yet
+	StatusRunning                      // the node reported the start
+	StatusPreempting                   // notice given
+	StatusPreempted
+	StatusFinished
+	StatusFailed
+	StatusCancelled
+	StatusLost // the node vanished and the work was not requeued
+)
+
+// Ended reports whether nothing more happens to work in this status.
+func (s Status) Ended() bool { return s >= StatusPreempted }
+
+// Holds reports whether work in this status occupies resources.
+func (s Status) Holds() bool {
+	return s == StatusStarting || s == StatusRunning || s == StatusPreempting
+}
+
+// Affinity is the unit whose boundaries a job's cores must not cross.
+type Affinity uint8
+
+const (
+	AffinityNone Affinity = iota
+	AffinityCore
+	AffinitySocket
+	AffinityNUMA
+)
+
+// Exclusive says who may share a node with a job.
+type Exclusive uint8
+
+const (
+	ExclusiveNone Exclusive = iota
+	ExclusiveJob
+	ExclusiveWorkflow
+)
+
+// Resources is what one node must give to an allocation (per node for gangs).
+type Resources struct {
+	Cores     Cores
+	Threads   bool // count hardware threads instead of cores
+	Sockets   uint32
+	Affinity  Affinity
+	Memory    Bytes
+	ByCore    bool // Memory is per core
+	Devices   map[string]uint32
+	Exclusive Exclusive
+	Tokens    map[string]uint32 // of the cluster, not of a node
+}
+
+// TotalMemory is the memory of one node's share with by-core memory multiplied out.
+// It saturates instead of overflowing.
+func (r Resources) TotalMemory() Bytes {
+	if !r.ByCore || r.Cores == 0 {
+		return r.Memory
+	}
+	if r.Memory > Bytes(1<<63)/Bytes(r.Cores) {
+		return 1 << 63
+	}
+	return r.Memory * Bytes(r.Cores)
+}
+
+// RestartPolicy says what happens to work after an end that was not its own doing.
+type RestartPolicy uint8
+
+const (
+	RestartNever RestartPolicy = iota
+	RestartOnNodeFault
+	RestartAlways
+)
+
+// Organization owns groups, users and one signed grant.
+type Organization struct {
+	ID       OrganizationID `json:"id"`
+	Slug     string         `json:"slug"`
+	Priority int32          `json:"priority,omitempty"`
+	Created  time.Time      `json:"created"`
+}
+
+// Group belongs to one organisation; its slug is unique there.
+type Group struct {
+	ID           GroupID        `json:"id"`
+	Organization OrganizationID `json:"organization"`
+	Slug         string         `json:"slug"`
+	Priority     int32          `json:"priority,omitempty"`
+	Preempts     []GroupID      `json:"preempts,omitempty"`
+	Created      time.Time      `json:"created"`
+}
+
+// User belongs to one organisation and at least one group. UnixUser is the account
+// its jobs run as; empty is unmapped and refused unless the node runs jobs as its caller.
+type User struct {
+	ID           UserID         `json:"id"`
+	Organization OrganizationID `json:"organization"`
+	Name         string         `json:"name"`
+	Email        string         `json:"email,omitempty"`
+	Groups       []GroupID      `json:"groups"` // the first is the default
+	Priority     int32          `json:"priority,omitempty"`
+	Admin        bool           `json:"admin,omitempty"` // cluster-admin
+	UnixUser     string         `json:"unix_user,omitempty"`
+	Created      time.Time      `json:"created"`
+}
+
+// Owner is who a workflow belongs to, as it stood at submission.
+type Owner struct {
+	Organization     OrganizationID `json:"organization"`
+	OrganizationSlug string         `json:"organization_slug"`
+	Group            GroupID        `json:"group"`
+	GroupSlug        string         `json:"group_slug"`
+	User             UserID         `json:"user"`
+	UserName         string         `json:"user_name"`
+	Email            string         `json:"email,omitempty"`
+	UnixUser         string         `json:"unix_user,omitempty"`
+}
