@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"time"
+
+	"substrate/coordinator"
+)
+
+// Messages between the engine and a node's agent, free of wire types; coordinator/server converts.
+
+// Hello is what an agent says first on a stream.
+type Hello struct {
+	Version      string
+	BootID       string
+	Revision     coordinator.Revision
+	Runs         []RunStatus
+	RunsAsCaller bool
+	Runtimes     []string
+}
+
+// RunState is how far a run is, as its node knows it.
+type RunState string
+
+const (
+	RunStarting RunState = "starting"
+	RunRunning  RunState = "running"
+	RunEnded    RunState = "ended"
+)
+
+// Cause says how a run ended.
+type Cause string
+
+const (
+	CauseExited      Cause = "exited"
+	CauseSignalled   Cause = "signalled"
+	CauseStartFailed Cause = "start-failed"
+	CauseWalltime    Cause = "walltime"
+	CauseStopped     Cause = "stopped"
+	CauseOOM         Cause = "oom"
+	CauseLostStatus  Cause = "lost-status"
+)
+
+// RunStatus is one report about a run.
+type RunStatus struct {
+	Run      coordinator.RunID
+	State    RunState
+	Cause    Cause
+	ExitCode int32
+	Signal   int32
+	Message  string
+	Started  time.Time
+	Ended    time.Time
+}
+
+// HardwareReport is hwinfo.Facts as JSON with its digest and what could not be read.
+type HardwareReport struct {
+	Digest   []byte
+	Facts    []byte
+	Warnings []NodeWarning
+}
+
+// ConditionReport is one evaluation of all static definitions.
+type ConditionReport struct {
+	Revision coordinator.Revision
+	Results  []ConditionView
+}
+
+// ToNode is one message to an agent: exactly one field is set.
+type ToNode struct {
+	Configuration *NodeConfiguration
+	Start         *StartRun
+	Stop          *StopRun
+	Ended         []coordinator.RunID // acknowledged ends
+}
+
+// NodeConfiguration is what concerns nodes of a configuration.
+type NodeConfiguration struct {
+	Revision    coordinator.Revision
+	Definitions []NodeDefinition
+}
+
+// NodeDefinition is one static definition.
+type NodeDefinition struct {
+	ID        coordinator.DefinitionID
+	Condition string
+}
+
+// StartRun orders one run, once.
+type StartRun struct {
+	Run       coordinator.RunID
+	Fence     uint64
+	Job       *coordinator.JobSpec // shared, not to be changed
+	Env       []string             // SUBSTRATE_* and the job's own
+	UnixUser  string
+	Walltime  time.Duration
+	KillAfter time.Duration
+	Rank      uint32
+	Nodes     []coordinator.NodeID
+}
+
+// StopRun orders the end of a run.
+type StopRun struct {
+	Run    coordinator.RunID
+	Grace  time.Duration
+	Reason string
+}
