@@ -1,0 +1,99 @@
+package inventory
+
+import (
+	"slices"
+	"testing"
+
+	"substrate/coordinator"
+	"substrate/hwinfo"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+func TestCapacity(t *testing.T) {
+	gpu := hwinfo.GPU{Resource: "nvidia.com/gpu", Driver: true, Model: "H100"}
+	dark := hwinfo.GPU{Resource: "nvidia.com/gpu"}
+	tests := map[string]struct {
+		facts hwinfo.Facts
+		want  coordinator.Hardware
+		ok    bool
+	}{
+		"nothing known": {hwinfo.Facts{}, coordinator.Hardware{}, false},
+		"cores without memory": {
+			hwinfo.Facts{CPU: hwinfo.CPU{Cores: ptr(4)}}, coordinator.Hardware{}, false},
+		"plain": {
+			hwinfo.Facts{CPU: hwinfo.CPU{Cores: ptr(4), LogicalCPUs: ptr(8), Sockets: ptr(1)}, Memory: hwinfo.Memory{Total: ptr(uint64(100))}},
+			coordinator.Hardware{Cores: 4, Threads: 8, Sockets: 1, Memory: 100}, true},
+		"coherent GPU memory is left out": {
+			hwinfo.Facts{CPU: hwinfo.CPU{Cores: ptr(72)}, Memory: hwinfo.Memory{Total: ptr(uint64(358162944)), Host: ptr(uint64(263791104))}},
+			coordinator.Hardware{Cores: 72, Threads: 72, Memory: 263791104}, true},
+		"a GPU without a driver is not offered": {
+			hwinfo.Facts{CPU: hwinfo.CPU{Cores: ptr(1)}, Memory: hwinfo.Memory{Total: ptr(uint64(1))}, GPUs: []hwinfo.GPU{gpu, dark, gpu}},
+			coordinator.Hardware{Cores: 1, Threads: 1, Memory: 1, Devices: map[string]uint32{"nvidia.com/gpu": 2}}, true},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, ok := Capacity(tt.facts)
+			if ok != tt.ok || got.Cores != tt.want.Cores || got.Threads != tt.want.Threads ||
+				got.Memory != tt.want.Memory || got.Devices["nvidia.com/gpu"] != tt.want.Devices["nvidia.com/gpu"] {
+				t.Errorf("got %+v %v, want %+v %v", got, ok, tt.want, tt.ok)
+			}
+		})
+	}
+}
+
+func TestAssignFirstInFileOrderWins(t *testing.T) {
+	order := []coordinator.DefinitionID{"a", "b", "c"}
+	def, conflicts := Assign(order, map[coordinator.DefinitionID]bool{"b": true, "c": true, "zz": true})
+	if def != "b" || !slices.Equal(conflicts, []coordinator.DefinitionID{"c"}) {
+		t.Errorf("got %q with conflicts %v", def, conflicts)
+	}
+	if def, conflicts = Assign(order, nil); def != "" || conflicts != nil {
+		t.Errorf("nothing matched, got %q %v", def, conflicts)
+	}
+}
+
+func TestAnnotationsOfMixedModelsAreLeftOut(t *testing.T) {
+	a := hwinfo.GPU{Resource: "nvidia.com/gpu", Model: "A100"}
+	b := hwinfo.GPU{Resource: "nvidia.com/gpu", Model: "H100"}
+	if got := Annotations(hwinfo.Facts{GPUs: []hwinfo.GPU{a, a}}); got["nvidia.com/gpu.model"] != "A100" {
+		t.Errorf("got %v", got)
+	}
+	if got := Annotations(hwinfo.Facts{GPUs: []hwinfo.GPU{a, b, a}}); len(got) != 0 {
+		t.Errorf("mixed models gave %v", got)
+	}
+}
+
+func TestDrift(t *testing.T) {
+	base := coordinator.Hardware{Cores: 32, Memory: 100 << 30, Devices: map[string]uint32{"g": 8}}
+	for name, tt := range map[string]struct {
+		got  coordinator.Hardware
+		want bool
+	}{
+		"same":                {base, false},
+		"memory within 2 %":   {coordinator.Hardware{Cores: 32, Memory: 99 << 30, Devices: base.Devices}, false},
+		"memory beyond 2 %":   {coordinator.Hardware{Cores: 32, Memory: 97 << 30, Devices: base.Devices}, true},
+		"a core is missing":   {coordinator.Hardware{Cores: 31, Memory: 100 << 30, Devices: base.Devices}, true},
+		"a device is missing": {coordinator.Hardware{Cores: 32, Memory: 100 << 30, Devices: map[string]uint32{"g": 7}}, true},
+		"a device is new":     {coordinator.Hardware{Cores: 32, Memory: 100 << 30, Devices: map[string]uint32{"g": 8, "h": 1}}, true},
+	} {
+		if got := Drift(base, tt.got); (got != "") != tt.want {
+			t.Errorf("%s: %q", name, got)
+		}
+	}
+}
+
+func FuzzDecodeFacts(f *testing.F) {
+	f.Add([]byte(`{"cpu":{"cpu_cores":4},"memory":{"total_bytes":1}}`))
+	f.Add([]byte(`{"gpus":[{}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		facts, err := DecodeFacts(data)
+		if err != nil {
+			return
+		}
+		if hw, ok := Capacity(facts); ok && (hw.Cores == 0 || hw.Memory == 0) {
+			t.Errorf("capacity promised without cores or memory: %+v", hw)
+		}
+		Annotations(facts)
+	})
+}
