@@ -1,0 +1,144 @@
+package auth
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"substrate/coordinator"
+)
+
+// Principal is the caller of an RPC. The zero value is nobody in particular.
+type Principal struct {
+	User         coordinator.UserID
+	Organization coordinator.OrganizationID
+	Groups       []coordinator.GroupID
+	Admin        bool // cluster-admin
+}
+
+// PrincipalOf is the caller that a user's token stands for.
+func PrincipalOf(u coordinator.User) Principal {
+	return Principal{User: u.ID, Organization: u.Organization, Groups: slices.Clone(u.Groups), Admin: u.Admin}
+}
+
+// Member reports whether the caller belongs to the organisation.
+func (p Principal) Member(org coordinator.OrganizationID) bool {
+	return p.User != "" && org != "" && p.Organization == org
+}
+
+// Permission is what an RPC asks of its caller. Append only; the zero value allows nothing.
+type Permission uint8
+
+const (
+	PermissionNone         Permission = iota
+	PermissionPublic                  // nobody is asked who they are
+	PermissionUser                    // any user: the caller's own affairs, and what every user may see of the cluster
+	PermissionReadOrg                 // members of the target's organisation
+	PermissionManageOrg               // cluster-admin; owners of the organisation once there are some
+	PermissionSubmit                  // members of the target's group and organisation; not for others, even as admin
+	PermissionReadWork                // members of the organisation the work belongs to
+	PermissionManageWork              // the work's owner
+	PermissionReadOutput              // the work's owner: output may hold secrets
+	PermissionManageUser              // the target user
+	PermissionAdminCluster            // cluster-admin
+)
+
+func permissionWords() []string {
+	return []string{"", "public", "user", "read-organization", "manage-organization", "submit",
+		"read-work", "manage-work", "read-output", "manage-user", "admin-cluster"}
+}
+
+func (p Permission) String() string {
+	if words := permissionWords(); int(p) < len(words) {
+		return words[p]
+	}
+	return fmt.Sprintf("unknown(%d)", uint8(p))
+}
+
+func (p Permission) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+func (p *Permission) UnmarshalText(text []byte) error {
+	i := slices.Index(permissionWords(), string(text))
+	if i < 0 {
+		return fmt.Errorf("unknown permission %q", text)
+	}
+	*p = Permission(i)
+	return nil
+}
+
+// Target is what an RPC acts on; "" is "not of that kind".
+type Target struct {
+	Organization coordinator.OrganizationID
+	Group        coordinator.GroupID
+	Owner        coordinator.UserID // of the work, or the user itself
+}
+
+// Allowed reports whether the caller may do this to the target.
+func Allowed(p Principal, permission Permission, target Target) bool {
+	if permission == PermissionPublic {
+		return true
+	}
+	if p.User == "" {
+		return false
+	}
+	switch permission {
+	case PermissionUser:
+		return true
+	case PermissionSubmit:
+		return p.Member(target.Organization) && (target.Group == "" || slices.Contains(p.Groups, target.Group))
+	case PermissionReadOrg, PermissionReadWork:
+		return p.Admin || p.Member(target.Organization)
+	case PermissionManageWork, PermissionReadOutput, PermissionManageUser:
+		return p.Admin || p.User == target.Owner
+	case PermissionManageOrg, PermissionAdminCluster:
+		return p.Admin
+	}
+	return false
+}
+
+// Table is the permission of each RPC by full method name ("/substrate.v1.Identity/WhoAmI").
+type Table map[string]Permission
+
+// Permission looks a method up. One that is not listed is refused to everybody.
+func (t Table) Permission(fullMethod string) (Permission, error) {
+	p, ok := t[fullMethod]
+	if !ok || p == PermissionNone {
+		return PermissionNone, coordinator.Errorf(coordinator.ErrDenied, "call "+fullMethod, "it has no entry in the permission table")
+	}
+	return p, nil
+}
+
+// Unlisted returns the methods without an entry, sorted: a server with any should not start.
+func (t Table) Unlisted(fullMethods []string) []string {
+	var out []string
+	for _, m := range fullMethods {
+		if _, err := t.Permission(m); err != nil {
+			out = append(out, m)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Methods lists the table's methods, sorted.
+func (t Table) Methods() []string { return slices.Sorted(maps.Keys(t)) }
+
+// Authorize is Allowed for an RPC, with the error that the caller gets.
+func (t Table) Authorize(p Principal, fullMethod string, target Target) error {
+	permission, err := t.Permission(fullMethod)
+	if err != nil {
+		return err
+	}
+	return Authorize(p, permission, fullMethod, target)
+}
+
+// Authorize is Allowed with the error that the caller gets; op is what was tried.
+func Authorize(p Principal, permission Permission, op string, target Target) error {
+	if Allowed(p, permission, target) {
+		return nil
+	}
+	if p.User == "" {
+		return coordinator.Errorf(coordinator.ErrUnauthenticated, "call "+op, "no valid token was shown").
+			WithHint("log in with `substrate login` or set SUBSTRATE_TOKEN")
+	}
+	return coordinator.Errorf(coordinator.ErrDenied, "call "+op, "it needs permission %s", permission)
+}
