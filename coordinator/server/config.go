@@ -1,0 +1,74 @@
+package server
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"google.golang.org/grpc/metadata"
+
+	"substrate/coordinator"
+	"substrate/coordinator/engine"
+	"substrate/proto/apiv1"
+)
+
+type configService struct {
+	apiv1.UnimplementedConfigServer
+	engine configAPI
+}
+
+func (s configService) SetConfig(ctx context.Context, r *apiv1.SetConfigRequest) (*apiv1.SetConfigResponse, error) {
+	if r.IfRevision == nil {
+		rev, err := ifMatch(ctx)
+		if err != nil {
+			return nil, err
+		}
+		r.IfRevision = rev
+	}
+	res, err := s.engine.SetConfig(ctx, callerOf(ctx), engine.SetConfig{
+		YAML: r.GetYaml(), File: r.GetFile(), IfRevision: revisionPointer(r.IfRevision), AppendGrants: r.GetAppendGrants(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return setConfigToProto(res), nil
+}
+
+func (s configService) GetConfig(ctx context.Context, r *apiv1.GetConfigRequest) (*apiv1.GetConfigResponse, error) {
+	rev, yaml, err := s.engine.Config(ctx, revisionPointer(r.Revision))
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.GetConfigResponse{Revision: revisionToProto(rev), Yaml: yaml}, nil
+}
+
+func (s configService) ListConfigRevisions(ctx context.Context, r *apiv1.ListConfigRevisionsRequest) (*apiv1.ListConfigRevisionsResponse, error) {
+	revs, next, err := s.engine.ConfigRevisions(ctx, pageOf(r.GetPageSize(), r.GetPageToken()))
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.ListConfigRevisionsResponse{Revisions: each(revs, revisionToProto), NextPageToken: next}, nil
+}
+
+func (s configService) ValidateConfig(ctx context.Context, r *apiv1.ValidateConfigRequest) (*apiv1.ValidateConfigResponse, error) {
+	ds := s.engine.ValidateConfig(ctx, r.GetFile(), r.GetYaml())
+	return &apiv1.ValidateConfigResponse{Diagnostics: each(ds, diagnosticToProto)}, nil
+}
+
+// etag is the entity tag of a configuration revision.
+func etag(revision uint64) string { return `"` + strconv.FormatUint(revision, 10) + `"` }
+
+// ifMatch reads the revision of an If-Match header that came through the gateway; nil without one.
+func ifMatch(ctx context.Context) (*uint64, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	v := md.Get("grpcgateway-if-match")
+	if len(v) == 0 || v[0] == "*" {
+		return nil, nil
+	}
+	n, err := strconv.ParseUint(strings.Trim(v[0], `"`), 10, 64)
+	if err != nil || len(v) > 1 {
+		return nil, coordinator.Errorf(coordinator.ErrInvalid, "read the If-Match header", "%q is not one revision", strings.Join(v, ", ")).
+			WithHint("send the ETag of GET /v1/config, for example %s", etag(3))
+	}
+	return &n, nil
+}

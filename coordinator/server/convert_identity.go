@@ -1,0 +1,44 @@
+package server
+
+import (
+	"substrate/coordinator"
+	"substrate/coordinator/engine"
+	"substrate/proto/apiv1"
+)
+
+func organizationToProto(o coordinator.Organization) *apiv1.Organization {
+	return &apiv1.Organization{Id: string(o.ID), Name: o.Slug, Priority: o.Priority, Created: stamp(o.Created)}
+}
+
+func groupToProto(g engine.GroupView) *apiv1.Group {
+	return &apiv1.Group{
+		Id: string(g.ID), Name: g.Slug, Organization: g.OrganizationSlug, Priority: g.Priority,
+		Preempts: g.PreemptNames, Created: stamp(g.Created),
+	}
+}
+
+func userToProto(u engine.UserView) *apiv1.User {
+	return &apiv1.User{
+		Id: string(u.ID), Name: u.Name, Email: u.Email, Organization: u.OrganizationSlug, Groups: u.GroupSlugs,
+		Priority: u.Priority, Admin: u.Admin, UnixUser: u.UnixUser, Created: stamp(u.Created),
+	}
+}
+
+func grantToProto(g engine.GrantView) *apiv1.Grant {
+	name := g.Slug
+	if name == "" {
+		name = string(g.Organization)
+	}
+	return &apiv1.Grant{
+		Organization: name, Serial: g.Serial, IssuedAt: stamp(g.IssuedAt),
+		Definitions: g.Definitions, Orphans: g.Orphans, State: g.State, Jws: g.JWS,
+	}
+}
+
+func statusToProto(version string, s engine.StatusView) *apiv1.GetStatusResponse {
+	return &apiv1.GetStatusResponse{
+		Version: version, ClusterId: s.ClusterID, ConfigurationRevision: uint64(s.Revision),
+		NodesReady: count(s.NodesReady), NodesTotal: count(s.NodesTotal),
+		Waiting: count(s.Waiting), Running: count(s.Running), Warnings: s.Warnings,
+	}
+}

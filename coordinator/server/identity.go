@@ -1,0 +1,136 @@
+package server
+
+import (
+	"context"
+
+	"substrate/coordinator"
+	"substrate/coordinator/engine"
+	"substrate/proto/apiv1"
+)
+
+type identityService struct {
+	apiv1.UnimplementedIdentityServer
+	organizations organizationAPI
+	groups        groupAPI
+	users         userAPI
+	grants        grantAPI
+	queue         queueAPI
+	version       string
+}
+
+func (s identityService) WhoAmI(ctx context.Context, _ *apiv1.WhoAmIRequest) (*apiv1.WhoAmIResponse, error) {
+	u, o, err := s.organizations.WhoAmI(ctx, callerOf(ctx))
+	if err != nil {
+		return nil, err
+	}
+	view := engine.UserView{User: u, OrganizationSlug: o.Slug, GroupSlugs: texts(u.Groups)}
+	return &apiv1.WhoAmIResponse{User: userToProto(view), Organization: organizationToProto(o)}, nil
+}
+
+func (s identityService) ListOrganizations(ctx context.Context, _ *apiv1.ListOrganizationsRequest) (*apiv1.ListOrganizationsResponse, error) {
+	os, err := s.organizations.Organizations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.ListOrganizationsResponse{Organizations: each(os, organizationToProto)}, nil
+}
+
+func (s identityService) CreateOrganization(ctx context.Context, r *apiv1.CreateOrganizationRequest) (*apiv1.Organization, error) {
+	return one(organizationToProto)(s.organizations.CreateOrganization(ctx, callerOf(ctx), r.GetName(), r.GetPriority()))
+}
+
+func (s identityService) UpdateOrganization(ctx context.Context, r *apiv1.UpdateOrganizationRequest) (*apiv1.Organization, error) {
+	return one(organizationToProto)(s.organizations.UpdateOrganization(ctx, callerOf(ctx), r.GetId(), r.Priority))
+}
+
+func (s identityService) ListGroups(ctx context.Context, r *apiv1.ListGroupsRequest) (*apiv1.ListGroupsResponse, error) {
+	gs, err := s.groups.Groups(ctx, callerOf(ctx), r.GetOrganization())
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.ListGroupsResponse{Groups: each(gs, groupToProto)}, nil
+}
+
+func (s identityService) CreateGroup(ctx context.Context, r *apiv1.CreateGroupRequest) (*apiv1.Group, error) {
+	return one(groupToProto)(s.groups.CreateGroup(ctx, callerOf(ctx), r.GetName(), r.GetOrganization(), r.GetPriority()))
+}
+
+func (s identityService) UpdateGroup(ctx context.Context, r *apiv1.UpdateGroupRequest) (*apiv1.Group, error) {
+	return one(groupToProto)(s.groups.UpdateGroup(ctx, callerOf(ctx), engine.UpdateGroup{
+		Group: r.GetGroup(), Organization: r.GetOrganization(), Priority: r.Priority,
+		Preempt: r.GetPreempt(), NoPreempt: r.GetNoPreempt(),
+	}))
+}
+
+func (s identityService) ListUsers(ctx context.Context, r *apiv1.ListUsersRequest) (*apiv1.ListUsersResponse, error) {
+	us, err := s.users.Users(ctx, callerOf(ctx), r.GetOrganization())
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.ListUsersResponse{Users: each(us, userToProto)}, nil
+}
+
+func (s identityService) CreateUser(ctx context.Context, r *apiv1.CreateUserRequest) (*apiv1.User, error) {
+	return one(userToProto)(s.users.CreateUser(ctx, callerOf(ctx), engine.NewUser{
+		Name: r.GetName(), Email: r.GetEmail(), Organization: r.GetOrganization(), Groups: r.GetGroups(),
+		UnixUser: r.GetUnixUser(), Admin: r.GetAdmin(),
+	}))
+}
+
+func (s identityService) UpdateUser(ctx context.Context, r *apiv1.UpdateUserRequest) (*apiv1.User, error) {
+	return one(userToProto)(s.users.UpdateUser(ctx, callerOf(ctx), r.GetId(), r.Priority, r.UnixUser))
+}
+
+func (s identityService) CreateUserToken(ctx context.Context, r *apiv1.CreateUserTokenRequest) (*apiv1.CreateUserTokenResponse, error) {
+	text, err := s.users.CreateUserToken(ctx, callerOf(ctx), r.GetUser())
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.CreateUserTokenResponse{Token: text}, nil
+}
+
+func (s identityService) GetGrant(ctx context.Context, r *apiv1.GetGrantRequest) (*apiv1.Grant, error) {
+	return one(grantToProto)(s.grants.Grant(ctx, callerOf(ctx), r.GetOrganization()))
+}
+
+func (s identityService) SetGrant(ctx context.Context, r *apiv1.SetGrantRequest) (*apiv1.Grant, error) {
+	return one(grantToProto)(s.grants.SetGrant(ctx, callerOf(ctx), r.GetOrganization(), r.GetDefinitions()))
+}
+
+func (s identityService) AppendProvisionerDefinitions(ctx context.Context, r *apiv1.AppendProvisionerDefinitionsRequest) (*apiv1.AppendProvisionerDefinitionsResponse, error) {
+	if r.GetAllOrganizations() == (len(r.GetOrganizations()) > 0) {
+		return nil, coordinator.Errorf(coordinator.ErrInvalid, "append to grants", "name organizations or set all_organizations, one of the two")
+	}
+	if len(r.GetDefinitions()) == 0 {
+		return nil, coordinator.Errorf(coordinator.ErrInvalid, "append to grants", "no definition is named")
+	}
+	res, err := s.grants.AppendDefinitions(ctx, callerOf(ctx), r.GetDefinitions(), r.GetOrganizations(), r.GetAllOrganizations())
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.AppendProvisionerDefinitionsResponse{
+		Results: each(res, func(a engine.AppendResult) *apiv1.AppendProvisionerDefinitionsResponse_Result {
+			return &apiv1.AppendProvisionerDefinitionsResponse_Result{
+				Definition: a.Definition, Organization: a.Organization, AlreadyExisted: a.AlreadyExisted,
+			}
+		}),
+	}, nil
+}
+
+func (s identityService) GetStatus(ctx context.Context, _ *apiv1.GetStatusRequest) (*apiv1.GetStatusResponse, error) {
+	st, err := s.queue.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return statusToProto(s.version, st), nil
+}
+
+// one converts the answer of an engine method unless it failed.
+func one[A, B any](convert func(A) *B) func(A, error) (*B, error) {
+	return func(a A, err error) (*B, error) {
+		if err != nil {
+			return nil, err
+		}
+		return convert(a), nil
+	}
+}

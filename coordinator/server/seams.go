@@ -1,0 +1,136 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"substrate/coordinator"
+	"substrate/coordinator/engine"
+	"substrate/strictyaml"
+)
+
+// Engine is what the API needs of the coordinator; *engine.Engine has it. The parts are
+// apart so that a test fakes only what it uses.
+type Engine interface {
+	authAPI
+	configAPI
+	nodeAPI
+	workflowAPI
+	queueAPI
+	streamAPI
+	organizationAPI
+	groupAPI
+	userAPI
+	grantAPI
+}
+
+type authAPI interface {
+	Authenticate(ctx context.Context, token string) (engine.Caller, error)
+}
+
+type configAPI interface {
+	SetConfig(context.Context, engine.Caller, engine.SetConfig) (engine.SetConfigResult, error)
+	ValidateConfig(ctx context.Context, file string, yaml []byte) strictyaml.Diagnostics
+	Config(context.Context, *coordinator.Revision) (engine.ConfigRevision, []byte, error)
+	ConfigRevisions(context.Context, engine.Page) ([]engine.ConfigRevision, string, error)
+	Definitions(context.Context) (coordinator.Revision, []engine.DefinitionView, error)
+}
+
+type nodeAPI interface {
+	Nodes(context.Context, coordinator.DefinitionID, engine.Page) ([]engine.NodeView, string, error)
+	Node(context.Context, coordinator.NodeID) (engine.NodeView, error)
+	ExplainNode(context.Context, coordinator.NodeID) (engine.NodeExplanation, error)
+	SetScheduling(ctx context.Context, c engine.Caller, node coordinator.NodeID, action, reason string, active bool) (engine.NodeView, error)
+	CreateJoinToken(ctx context.Context, c engine.Caller, ttl time.Duration, uses uint32) (string, time.Time, error)
+}
+
+type workflowAPI interface {
+	StartWorkflow(context.Context, engine.Caller, engine.StartWorkflow) (engine.StartWorkflowResult, error)
+	ValidateWorkflow(ctx context.Context, c engine.Caller, file string, yaml []byte) strictyaml.Diagnostics
+	Workflows(ctx context.Context, c engine.Caller, status string, page engine.Page) ([]engine.WorkflowView, string, error)
+	Workflow(ctx context.Context, c engine.Caller, ref string) (engine.WorkflowView, error)
+	CancelWorkflow(ctx context.Context, c engine.Caller, ref, job string) (engine.WorkflowView, error)
+}
+
+type queueAPI interface {
+	ExplainWorkflow(ctx context.Context, c engine.Caller, ref, job string) ([]engine.JobExplanation, error)
+	Job(context.Context, engine.Caller, coordinator.AllocationID) (engine.JobView, error)
+	Queue(ctx context.Context, c engine.Caller, mine bool, class coordinator.Class, page engine.Page) ([]engine.JobView, int, string, error)
+	Capacity(context.Context) (engine.CapacityView, error)
+	Status(context.Context) (engine.StatusView, error)
+}
+
+type streamAPI interface {
+	Events(ctx context.Context, c engine.Caller, workflow string, after uint64, follow bool, send func([]engine.Event) error) error
+	Log(ctx context.Context, c engine.Caller, req engine.LogRequest, send func(engine.LogPart) error) error
+}
+
+type organizationAPI interface {
+	WhoAmI(context.Context, engine.Caller) (coordinator.User, coordinator.Organization, error)
+	Organizations(context.Context) ([]coordinator.Organization, error)
+	CreateOrganization(ctx context.Context, c engine.Caller, slug string, priority int32) (coordinator.Organization, error)
+	UpdateOrganization(ctx context.Context, c engine.Caller, id string, priority *int32) (coordinator.Organization, error)
+}
+
+type groupAPI interface {
+	Groups(ctx context.Context, c engine.Caller, organization string) ([]engine.GroupView, error)
+	CreateGroup(ctx context.Context, c engine.Caller, slug, organization string, priority int32) (engine.GroupView, error)
+	UpdateGroup(context.Context, engine.Caller, engine.UpdateGroup) (engine.GroupView, error)
+}
+
+type userAPI interface {
+	Users(ctx context.Context, c engine.Caller, organization string) ([]engine.UserView, error)
+	CreateUser(context.Context, engine.Caller, engine.NewUser) (engine.UserView, error)
+	UpdateUser(ctx context.Context, c engine.Caller, id string, priority *int32, unixUser *string) (engine.UserView, error)
+	CreateUserToken(ctx context.Context, c engine.Caller, user string) (string, error)
+}
+
+type grantAPI interface {
+	Grant(ctx context.Context, c engine.Caller, organization string) (engine.GrantView, error)
+	SetGrant(ctx context.Context, c engine.Caller, organization string, definitions []string) (engine.GrantView, error)
+	AppendDefinitions(ctx context.Context, c engine.Caller, definitions, organizations []string, all bool) ([]engine.AppendResult, error)
+}
+
+// Agents is what the agents' server needs of the coordinator.
+type Agents interface {
+	Join(ctx context.Context, token, node string, csr []byte) (certificatePEM, caPEM []byte, err error)
+	Connect(context.Context, coordinator.NodeID, engine.Hello) (Session, error)
+}
+
+// Session is one node's stream as the engine sees it.
+type Session interface {
+	sessionReports
+	sessionOrders
+}
+
+type sessionReports interface {
+	Hardware(context.Context, engine.HardwareReport) error
+	Conditions(context.Context, engine.ConditionReport) error
+	RunStatus(context.Context, []engine.RunStatus) error
+	AppendLog(run coordinator.RunID, stream string, offset uint64, data []byte, last bool) (next uint64, err error)
+}
+
+type sessionOrders interface {
+	Next(context.Context) ([]engine.ToNode, error)
+	Offsets() []engine.LogOffset
+	Close()
+}
+
+// joiner is the engine with its own session type.
+type joiner[S Session] interface {
+	Join(ctx context.Context, token, node string, csr []byte) (certificatePEM, caPEM []byte, err error)
+	Connect(context.Context, coordinator.NodeID, engine.Hello) (S, error)
+}
+
+// AgentsOf lets an engine whose Connect returns a concrete session serve agents.
+func AgentsOf[S Session](e joiner[S]) Agents { return agentsOf[S]{e} }
+
+type agentsOf[S Session] struct{ joiner[S] }
+
+func (a agentsOf[S]) Connect(ctx context.Context, node coordinator.NodeID, hello engine.Hello) (Session, error) {
+	s, err := a.joiner.Connect(ctx, node, hello)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}

@@ -1,0 +1,147 @@
+// Package server speaks the coordinator's wire: requests in, views out, for users (gRPC and
+// REST on one port) and for agents. It decides nothing; the engine does.
+package server
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"substrate/proto/apiv1"
+)
+
+// Sizes of messages. A configuration may be 64 MiB, everything else is small.
+const (
+	maxMessage       = 4 << 20
+	maxConfigMessage = 65 << 20
+	maxConfigBody    = maxConfigMessage/3*4 + 1<<20 // base64 in JSON
+)
+
+// APIOptions is what NewAPI needs besides the engine.
+type APIOptions struct {
+	Version string
+	Now     func() time.Time
+	Log     *slog.Logger
+	Pages   http.Handler // everything that is not the API, nil: 404
+}
+
+// API serves gRPC, REST and the OpenAPI document to users.
+type API struct {
+	grpc    *grpc.Server
+	pipe    *pipeListener
+	client  *grpc.ClientConn
+	gate    *gate
+	rest    http.Handler
+	pages   http.Handler
+	stopped chan struct{} // the in-process server has ended
+}
+
+var _ http.Handler = (*API)(nil)
+
+// NewAPI makes the handler of the users' port. Close it after the http.Server.
+func NewAPI(e Engine, o APIOptions) (*API, error) {
+	if o.Now == nil || o.Log == nil {
+		return nil, errors.New("cannot make the API: clock or log missing")
+	}
+	g := &gate{auth: e, permissions: permissions(), now: o.Now, log: o.Log}
+	a := &API{
+		grpc: grpc.NewServer(
+			grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.stream),
+			grpc.MaxRecvMsgSize(maxConfigMessage), grpc.MaxSendMsgSize(maxConfigMessage),
+			grpc.WaitForHandlers(true),
+		),
+		pipe: newPipe(), gate: g, pages: o.Pages, stopped: make(chan struct{}),
+	}
+	apiv1.RegisterConfigServer(a.grpc, configService{engine: e})
+	apiv1.RegisterNodesServer(a.grpc, nodeService{engine: e, definitions: e})
+	apiv1.RegisterWorkflowsServer(a.grpc, workflowService{engine: e, queue: e, streams: e})
+	apiv1.RegisterIdentityServer(a.grpc, identityService{organizations: e, groups: e, users: e, grants: e, queue: e, version: o.Version})
+
+	client, err := grpc.NewClient("passthrough:///in-process",
+		grpc.WithContextDialer(a.pipe.dial), grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxConfigMessage)))
+	if err != nil {
+		return nil, fmt.Errorf("cannot connect the REST gateway: %w", err)
+	}
+	a.client = client
+	if a.rest, err = newGateway(client); err != nil {
+		return nil, errors.Join(err, client.Close())
+	}
+	go func() {
+		defer close(a.stopped)
+		if err := a.grpc.Serve(a.pipe); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			o.Log.Error("the REST gateway's server ended", "err", err)
+		}
+	}()
+	return a, nil
+}
+
+// Close ends running calls and waits for them.
+func (a *API) Close() error {
+	err := a.client.Close()
+	a.grpc.Stop()
+	<-a.stopped
+	return err
+}
+
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case isGRPC(r):
+		if largeMethod(r.URL.Path) {
+			a.limit(w, r, maxConfigMessage)
+		} else {
+			a.limit(w, r, maxMessage)
+		}
+		a.grpc.ServeHTTP(w, r)
+	case r.URL.Path == "/v1/openapi.json":
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(apiv1.OpenAPI())) // the reader is gone if this fails
+	case strings.HasPrefix(r.URL.Path, "/v1/"):
+		a.serveREST(w, r)
+	case a.pages != nil:
+		a.pages.ServeHTTP(w, r)
+	default:
+		writeError(w, http.StatusNotFound, errorBody{Code: "not-found", Message: "no such page", Hint: "the API is at /v1/, its description at /v1/openapi.json"})
+	}
+}
+
+func isGRPC(r *http.Request) bool {
+	if r.ProtoMajor < 2 {
+		return false
+	}
+	t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && (t == "application/grpc" || strings.HasPrefix(t, "application/grpc+"))
+}
+
+// limit bounds the body. Only a known user may make the coordinator read a large one.
+func (a *API) limit(w http.ResponseWriter, r *http.Request, most int64) {
+	if most > maxMessage {
+		if _, err := a.gate.authenticate(r.Context(), bearerOf(r.Header.Get("Authorization")), r.RemoteAddr); err != nil {
+			most = maxMessage
+		}
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, most+4096) // framing
+}
+
+// HTTPServer is the server of the users' port: HTTP/1.1 and HTTP/2, the latter in clear text
+// without a TLS configuration (loopback development only).
+func HTTPServer(h http.Handler, t *tls.Config, log *slog.Logger) *http.Server {
+	var p http.Protocols
+	p.SetHTTP1(true)
+	p.SetHTTP2(t != nil)
+	p.SetUnencryptedHTTP2(t == nil)
+	return &http.Server{
+		Handler: h, TLSConfig: t, Protocols: &p,
+		ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		HTTP2:    &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second},
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}
+}
