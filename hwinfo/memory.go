@@ -1,0 +1,182 @@
+package hwinfo
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// readMemory reads totals; the nodes give the host's share.
+func (r *reader) readMemory(nodes []NUMA) Memory {
+	const source = "proc/meminfo"
+	var m Memory
+	data, err := r.t.read(source, maxFile)
+	if err == nil {
+		var total uint64
+		if total, err = parseMemTotal(bytes.NewReader(data)); err == nil {
+			m.Total = &total
+		}
+	}
+	if err != nil {
+		r.warn(source, err)
+	}
+	m.Host, m.Device = nodeMemory(nodes)
+	if len(nodes) == 0 {
+		m.Host = m.Total
+	}
+	m.HugePages = r.readHugePages()
+	m.Usable = usable(m.Total, m.HugePages)
+	m.Blocks = r.readBlocks()
+	return m
+}
+
+// parseMemTotal reads MemTotal in bytes from /proc/meminfo, or from a node's copy of it whose lines
+// begin "Node 8 ". Zero is refused by the caller where it cannot be: nodes without memory exist.
+func parseMemTotal(r io.Reader) (uint64, error) {
+	total, err := parseTotal(r)
+	if err == nil && total == 0 {
+		return 0, errors.New("MemTotal is 0")
+	}
+	return total, err
+}
+
+func parseTotal(r io.Reader) (uint64, error) {
+	data, err := readLimited(r, maxFile)
+	if err != nil {
+		return 0, err
+	}
+	for line := range lines(data) {
+		key, value, ok := keyValue(line)
+		if f := strings.Fields(key); !ok || len(f) == 0 || f[len(f)-1] != "MemTotal" {
+			continue
+		}
+		n, err := parseKiB(value)
+		if err != nil {
+			return 0, fmt.Errorf("cannot parse MemTotal: %w", err)
+		}
+		return n, nil
+	}
+	return 0, errors.New("MemTotal is missing")
+}
+
+// nodeMemory sums the nodes with CPUs and those that are a GPU's memory; nil where a part is unknown.
+func nodeMemory(nodes []NUMA) (host, device *uint64) {
+	var h, d uint64
+	hostKnown, withCPUs, withGPU := true, false, false
+	for _, n := range nodes {
+		switch {
+		case n.GPU != "" && n.Memory != nil:
+			d, withGPU = addCapped(d, *n.Memory), true
+		case len(n.CPUs) > 0 && n.Memory != nil:
+			h, withCPUs = addCapped(h, *n.Memory), true
+		case len(n.CPUs) > 0:
+			hostKnown = false
+		}
+	}
+	if hostKnown && withCPUs {
+		host = &h
+	}
+	if withGPU {
+		device = &d
+	}
+	return host, device
+}
+
+func addCapped(a, b uint64) uint64 {
+	if a > math.MaxUint64-b {
+		return math.MaxUint64
+	}
+	return a + b
+}
+
+func mulCapped(a, b uint64) uint64 {
+	if b != 0 && a > math.MaxUint64/b {
+		return math.MaxUint64
+	}
+	return a * b
+}
+
+// readHugePages reads every size's pool: /proc/meminfo speaks of the default size only.
+func (r *reader) readHugePages() []HugePages {
+	const dir = "sys/kernel/mm/hugepages"
+	names, err := r.t.list(dir)
+	if err != nil {
+		if !absent(err) {
+			r.warn(dir, err)
+		}
+		return nil
+	}
+	var pools []HugePages
+	for _, name := range names[:min(len(names), 64)] {
+		kB, ok := strings.CutPrefix(name, "hugepages-")
+		size, err := parseKiB(strings.TrimSuffix(kB, "kB") + " kB")
+		if !ok || err != nil {
+			continue
+		}
+		source := path.Join(dir, name, "nr_hugepages")
+		text, err := r.t.attr(source)
+		if err != nil {
+			r.warn(source, err)
+			continue
+		}
+		count, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			r.warn(source, fmt.Errorf("%q is not a count", short(text)))
+			continue
+		}
+		if count > 0 {
+			pools = append(pools, HugePages{Size: size, Count: count})
+		}
+	}
+	slices.SortFunc(pools, func(a, b HugePages) int { return cmp.Compare(a.Size, b.Size) })
+	return pools
+}
+
+func usable(total *uint64, pools []HugePages) *uint64 {
+	if total == nil {
+		return nil
+	}
+	left := *total
+	for _, p := range pools {
+		left -= min(left, mulCapped(p.Size, p.Count))
+	}
+	return &left
+}
+
+// readBlocks sums hot-pluggable memory. Block numbers need not begin at 0.
+func (r *reader) readBlocks() *MemoryBlocks {
+	const dir = "sys/devices/system/memory"
+	text, err := r.t.attr(dir + "/block_size_bytes")
+	if err != nil {
+		if !absent(err) {
+			r.warn(dir+"/block_size_bytes", err)
+		}
+		return nil
+	}
+	size, err := strconv.ParseUint(text, 16, 64) // hexadecimal without 0x
+	if err != nil || size == 0 {
+		r.warn(dir+"/block_size_bytes", fmt.Errorf("%q is not a size", short(text)))
+		return nil
+	}
+	b := MemoryBlocks{BlockSize: size}
+	for _, n := range r.numbered(dir, "memory", maxEntries) {
+		source := fmt.Sprintf("%s/memory%d/state", dir, n)
+		state, err := r.t.attr(source)
+		switch {
+		case err != nil:
+			r.warn(source, err)
+		case state == "offline":
+			b.Offline = addCapped(b.Offline, size)
+		default: // "going-offline" still is in use
+			b.Online = addCapped(b.Online, size)
+		}
+	}
+	return &b
+}

@@ -1,0 +1,266 @@
+package hwinfo
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// PCIAddress is a function's place: the domain has up to 32 bits (VMD and virtual machines use more than 16).
+type PCIAddress struct {
+	Domain   uint32
+	Bus      uint8
+	Device   uint8
+	Function uint8
+}
+
+// ParsePCIAddress reads "0000:2b:00.0", the domainless "2b:00.0" and NVML's "00000000:2B:00.0".
+func ParsePCIAddress(s string) (PCIAddress, error) {
+	bad := func() (PCIAddress, error) {
+		return PCIAddress{}, fmt.Errorf("cannot parse PCI address %q", short(s))
+	}
+	rest, function, ok := strings.Cut(s, ".")
+	parts := strings.Split(rest, ":")
+	if len(parts) == 2 {
+		parts = append([]string{"0000"}, parts...)
+	}
+	if !ok || len(parts) != 3 || len(parts[0]) < 4 || len(parts[0]) > 8 || len(parts[1]) != 2 || len(parts[2]) != 2 || len(function) != 1 {
+		return bad()
+	}
+	domain, err1 := strconv.ParseUint(parts[0], 16, 32)
+	bus, err2 := strconv.ParseUint(parts[1], 16, 8)
+	device, err3 := strconv.ParseUint(parts[2], 16, 5)
+	fn, err4 := strconv.ParseUint(function, 8, 3)
+	if errors.Join(err1, err2, err3, err4) != nil {
+		return bad()
+	}
+	return PCIAddress{uint32(domain), uint8(bus), uint8(device), uint8(fn)}, nil
+}
+
+// String is the name that sysfs uses.
+func (a PCIAddress) String() string {
+	return fmt.Sprintf("%04x:%02x:%02x.%d", a.Domain, a.Bus, a.Device, a.Function)
+}
+
+// Compare orders by number.
+func (a PCIAddress) Compare(b PCIAddress) int {
+	return cmp.Or(cmp.Compare(a.Domain, b.Domain), cmp.Compare(a.Bus, b.Bus),
+		cmp.Compare(a.Device, b.Device), cmp.Compare(a.Function, b.Function))
+}
+
+// Modaliases returns the modaliases of the PCI functions, by address.
+func (f *Facts) Modaliases() []string {
+	var out []string
+	for i := range f.PCI {
+		if m := f.PCI[i].Modalias; m != "" {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+const pciDir = "sys/bus/pci/devices"
+
+// readPCI walks the bus, not /sys/class/drm: a data centre GPU has no card there.
+func (r *reader) readPCI() []PCI {
+	names, err := r.t.list(pciDir)
+	if err != nil {
+		if absent(err) {
+			err = errAbsent
+		}
+		r.warn(pciDir, err)
+		return nil
+	}
+	type function struct {
+		addr PCIAddress
+		name string
+	}
+	var functions []function
+	for _, name := range names {
+		addr, err := ParsePCIAddress(name)
+		if err != nil {
+			r.warn(pciDir, err)
+			continue
+		}
+		functions = append(functions, function{addr, name})
+	}
+	slices.SortFunc(functions, func(a, b function) int {
+		return cmp.Or(a.addr.Compare(b.addr), strings.Compare(a.name, b.name))
+	})
+	if len(functions) > maxPCI {
+		r.warn(pciDir, fmt.Errorf("more than %d functions, the rest is left out", maxPCI))
+		functions = functions[:maxPCI]
+	}
+	var out []PCI
+	for _, f := range functions {
+		out = append(out, r.readFunction(f.name))
+	}
+	return out
+}
+
+// readFunction reads one function; each attribute stands for itself.
+func (r *reader) readFunction(name string) PCI {
+	dir := pciDir + "/" + name + "/"
+	r.t.recordDir(pciDir + "/" + name)
+	f := PCI{Address: name}
+	if text, err := r.t.attr(dir + "modalias"); err == nil {
+		f.Modalias = clean(text)
+	} else if !absent(err) {
+		r.warn(dir+"modalias", err)
+	}
+	if ids, err := parseModalias(f.Modalias); err == nil {
+		// The kernel prints the modalias from the values behind the three files, so they need not be read.
+		f.Vendor, f.Device, f.Class = &ids.vendor, &ids.device, &ids.class
+	} else {
+		r.readIDs(dir, &f)
+	}
+	if f.Class != nil && *f.Class == 0xffffff || f.Vendor != nil && *f.Vendor == 0xffff {
+		r.warn(dir, errors.New("the device does not answer"))
+		f.Modalias, f.Vendor, f.Device, f.Class, f.Dead = "", nil, nil, nil, true
+	}
+	if text, err := r.t.attr(dir + "numa_node"); err == nil {
+		node, err := parseInt(text)
+		if err != nil {
+			r.warn(dir+"numa_node", err)
+		} else if *node >= 0 {
+			f.NUMANode = node
+		}
+	} else if !absent(err) {
+		r.warn(dir+"numa_node", err)
+	}
+	if driver, err := r.t.linkBase(dir + "driver"); err == nil && validName(driver) {
+		f.Driver = driver
+	}
+	_, err := r.t.linkBase(dir + "physfn")
+	f.Virtual = err == nil
+	if f.Class != nil && *f.Class>>16 == 0x02 {
+		f.Interfaces = r.interfaces(dir + "net")
+	}
+	return f
+}
+
+func (r *reader) readIDs(dir string, f *PCI) {
+	number := func(file string, bits int) *uint64 {
+		text, err := r.t.attr(dir + file)
+		if err == nil {
+			var n uint64
+			if n, err = parseHex(text, bits); err == nil {
+				return &n
+			}
+		}
+		r.warn(dir+file, err)
+		return nil
+	}
+	if n := number("vendor", 16); n != nil {
+		f.Vendor = ptr(uint16(*n))
+	}
+	if n := number("device", 16); n != nil {
+		f.Device = ptr(uint16(*n))
+	}
+	if n := number("class", 24); n != nil {
+		f.Class = ptr(uint32(*n))
+	}
+}
+
+func (r *reader) interfaces(dir string) []string {
+	names, err := r.t.list(dir)
+	if err != nil {
+		return nil
+	}
+	for _, n := range names {
+		r.t.recordDir(dir + "/" + n)
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return !validName(n) })
+	if len(names) == 0 {
+		return nil
+	}
+	return names[:min(len(names), 256)]
+}
+
+type pciIDs struct {
+	vendor, device uint16
+	class          uint32
+}
+
+var errModalias = errors.New("not a complete PCI modalias")
+
+// parseModalias reads "pci:v%08Xd%08Xsv%08Xsd%08Xbc%02Xsc%02Xi%02X" (drivers/pci/pci-sysfs.c). Old kernels
+// print the last number in lower case.
+func parseModalias(s string) (pciIDs, error) {
+	const full = 54
+	if len(s) != full || s[:5] != "pci:v" || s[13] != 'd' || s[22:24] != "sv" || s[32:34] != "sd" ||
+		s[42:44] != "bc" || s[46:48] != "sc" || s[50] != 'i' {
+		return pciIDs{}, errModalias
+	}
+	vendor, err1 := strconv.ParseUint(s[5:13], 16, 16)
+	device, err2 := strconv.ParseUint(s[14:22], 16, 16)
+	class, err3 := strconv.ParseUint(s[44:46]+s[48:50]+s[51:53], 16, 24)
+	if errors.Join(err1, err2, err3) != nil {
+		return pciIDs{}, errModalias
+	}
+	return pciIDs{uint16(vendor), uint16(device), uint32(class)}, nil
+}
+
+// readGPUs picks the accelerators among the functions.
+func (r *reader) readGPUs(functions []PCI) []GPU {
+	var out []GPU
+	for i := range functions {
+		f := &functions[i]
+		g, ok := classifyGPU(f)
+		if !ok {
+			continue
+		}
+		if model := r.driverModel(f, g.Vendor); model != "" {
+			g.Model = model
+		}
+		out = append(out, g)
+	}
+	return out
+}
+
+// driverModel is the name that the bound driver gives a GPU.
+func (r *reader) driverModel(f *PCI, vendor string) string {
+	switch vendor {
+	case "nvidia":
+		addr, err := ParsePCIAddress(f.Address)
+		if err != nil {
+			return ""
+		}
+		source := nvidiaDir + "/" + addr.String() + "/information"
+		data, err := r.t.read(source, maxAttr)
+		if err != nil {
+			return ""
+		}
+		model, err := parseGPUInformation(bytes.NewReader(data))
+		if err != nil {
+			r.warn(source, err)
+		}
+		return model
+	case "amd":
+		name, err := r.t.attr(pciDir + "/" + f.Address + "/product_name")
+		if err != nil {
+			return ""
+		}
+		return clean(name)
+	}
+	return ""
+}
+
+// parseGPUInformation reads the model from the NVIDIA driver's file; the UUID beside it is not a fact of the node's kind.
+func parseGPUInformation(r io.Reader) (string, error) {
+	data, err := readLimited(r, maxAttr)
+	if err != nil {
+		return "", err
+	}
+	for line := range lines(data) {
+		if key, value, ok := keyValue(line); ok && key == "Model" {
+			return known(value), nil
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,132 @@
+package hwinfo
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Snapshot writes into dir, which must be empty or missing, the files below root that Read reads, so that Read(dir)
+// gives the same facts on any machine. Serial numbers, hardware addresses, GPU UUIDs, names of control groups and
+// unrelated lines of etc/hosts are not written. One file is made: "uname", with lines "machine: x86_64" for each
+// field of uname(2), since no file under proc holds the machine name.
+func Snapshot(root, dir string) error {
+	rec := newRecorder()
+	facts, warnings := read(root, rec)
+	if len(warnings) > 0 && warnings[0].Source == "." && len(rec.files) == 0 {
+		return fmt.Errorf("cannot take snapshot: %s", warnings[0].Message)
+	}
+	rec.files[unameFile] = formatUname(facts.Uname, facts.Hostname)
+	if err := rec.write(dir); err != nil {
+		return fmt.Errorf("cannot write snapshot: %w", err)
+	}
+	return nil
+}
+
+var errNotEmpty = errors.New("directory is not empty")
+
+func (rec *recorder) write(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	if len(entries) > 0 {
+		return errNotEmpty
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	made := map[string]bool{}
+	mkdir := func(name string) error {
+		if made[name] {
+			return nil
+		}
+		made[name] = true
+		return root.MkdirAll(name, 0o755)
+	}
+	for _, name := range slices.Sorted(maps.Keys(rec.dirs)) {
+		if _, link := rec.links[name]; link { // a link to a directory stands for it
+			continue
+		}
+		if err := mkdir(path.Clean(name)); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(rec.files)) {
+		if err := mkdir(path.Dir(name)); err != nil {
+			return err
+		}
+		if err := root.WriteFile(name, rec.files[name], 0o644); err != nil {
+			return err
+		}
+	}
+	return rec.writeLinks(root, mkdir)
+}
+
+func (rec *recorder) writeLinks(root *os.Root, mkdir func(string) error) error {
+	for _, name := range slices.Sorted(maps.Keys(rec.links)) {
+		if err := mkdir(path.Dir(name)); err != nil {
+			return err
+		}
+		if err := root.Symlink(rec.links[name], name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scrub takes out of a file what tells this machine from another of its kind.
+func scrub(name string, data []byte) []byte {
+	switch {
+	case name == "proc/cpuinfo":
+		return scrubCPUInfo(data)
+	case strings.HasPrefix(name, nvidiaDir) && path.Base(name) == "information":
+		return keepLines(data, "Model")
+	case path.Base(name) == "uevent":
+		return []byte("DRIVER=" + ueventDriver(data) + "\n")
+	case path.Base(name) == "meminfo":
+		return keepLines(data, "MemTotal")
+	}
+	return data
+}
+
+// scrubCPUInfo drops serial numbers: a line of their own on Arm boards, "identification" on s390x.
+func scrubCPUInfo(data []byte) []byte {
+	var b bytes.Buffer
+	for line := range strings.Lines(string(data)) {
+		key, _, _ := keyValue(line)
+		if strings.Contains(strings.ToLower(key), "serial") {
+			continue
+		}
+		if i := strings.Index(line, "identification = "); i >= 0 {
+			head, tail := line[:i+len("identification = ")], line[i+len("identification = "):]
+			if j := strings.IndexByte(tail, ','); j >= 0 {
+				line = head + strings.Repeat("0", j) + tail[j:]
+			}
+		}
+		b.WriteString(line)
+	}
+	return b.Bytes()
+}
+
+// keepLines keeps the lines whose key ends in the word given.
+func keepLines(data []byte, word string) []byte {
+	var b bytes.Buffer
+	for line := range lines(data) {
+		key, _, ok := keyValue(line)
+		if f := strings.Fields(key); ok && len(f) > 0 && f[len(f)-1] == word {
+			b.WriteString(line + "\n")
+		}
+	}
+	return b.Bytes()
+}

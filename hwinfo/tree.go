@@ -1,0 +1,191 @@
+package hwinfo
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Limits on what is taken from a root: files of a hostile or broken root must not fill memory.
+const (
+	maxFile     = 64 << 20 // a cpuinfo of 8192 CPUs is about 12 MiB
+	maxAttr     = 64 << 10 // sysfs attributes are one page
+	maxEntries  = 1 << 16  // names of one directory
+	maxCPUs     = 8192
+	maxPCI      = 4096
+	maxNodes    = 1024 // MAX_NUMNODES of the kernel
+	maxText     = 64 << 10
+	maxFlags    = 4096
+	maxWarnings = 256
+)
+
+var errNotRegular = errors.New("not a regular file")
+
+// tree reads files below one root; a symbolic link, absolute ones too, never leads out of it.
+// It remembers what it read when rec is set, so that a snapshot holds the same files.
+type tree struct {
+	root opener
+	rec  *recorder
+}
+
+// opener is the part that depends on the operating system.
+type opener interface {
+	// open opens for reading without blocking on a pipe.
+	open(name string) (*os.File, error)
+	// readlink does not follow the last component.
+	readlink(name string) (string, error)
+	close() error
+}
+
+// recorder holds files and links by their path in a snapshot.
+type recorder struct {
+	files map[string][]byte
+	links map[string]string
+	dirs  map[string]bool
+}
+
+func newRecorder() *recorder {
+	return &recorder{files: map[string][]byte{}, links: map[string]string{}, dirs: map[string]bool{}}
+}
+
+func openTree(root string, rec *recorder) (*tree, error) {
+	o, err := openRoot(root)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open root: %w", cause(err))
+	}
+	return &tree{root: o, rec: rec}, nil
+}
+
+func (t *tree) close() error { return t.root.close() }
+
+// read returns up to limit bytes of a regular file; more than that is an error.
+func (t *tree) read(name string, limit int64) ([]byte, error) {
+	return t.readAs(name, name, limit)
+}
+
+// readAs is read with another path in the snapshot.
+func (t *tree) readAs(name, alias string, limit int64) ([]byte, error) {
+	data, err := t.readRaw(name, limit)
+	if err == nil && t.rec != nil {
+		t.rec.files[alias] = scrub(alias, data)
+	}
+	return data, err
+}
+
+func (t *tree) readRaw(name string, limit int64) ([]byte, error) {
+	f, err := t.root.open(name)
+	if err != nil {
+		return nil, cause(err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, cause(err)
+	}
+	if !st.Mode().IsRegular() {
+		return nil, errNotRegular
+	}
+	return readLimited(f, limit)
+}
+
+// readLimited reads all of r, or fails when it is longer than limit.
+func readLimited(r io.Reader, limit int64) ([]byte, error) {
+	var buf bytes.Buffer
+	n, err := buf.ReadFrom(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, cause(err)
+	}
+	if n > limit {
+		return nil, fmt.Errorf("longer than %d bytes", limit)
+	}
+	return buf.Bytes(), nil
+}
+
+// attr returns a one-line sysfs attribute without the blanks around it.
+func (t *tree) attr(name string) (string, error) {
+	b, err := t.read(name, maxAttr)
+	return strings.TrimSpace(string(b)), err
+}
+
+// list returns the names in a directory, sorted.
+func (t *tree) list(name string) ([]string, error) {
+	f, err := t.root.open(name)
+	if err != nil {
+		return nil, cause(err)
+	}
+	defer f.Close()
+	names, err := f.Readdirnames(maxEntries)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, cause(err)
+	}
+	slices.Sort(names)
+	t.recordDir(name)
+	return names, nil
+}
+
+// recordDir puts a directory into the snapshot, whose being there is a fact.
+func (t *tree) recordDir(name string) {
+	if t.rec != nil {
+		t.rec.dirs[name] = true
+	}
+}
+
+// linkBase returns the last component of a link's target.
+func (t *tree) linkBase(name string) (string, error) {
+	target, err := t.root.readlink(name)
+	if err != nil {
+		return "", cause(err)
+	}
+	base := path.Base(target)
+	if t.rec != nil {
+		// Only the last component is a fact; the directories above it name where the device is plugged in.
+		t.rec.links[name] = "../" + base
+	}
+	return base, nil
+}
+
+// exists tells whether a directory is there.
+func (t *tree) exists(name string) bool {
+	f, err := t.root.open(name)
+	if err != nil {
+		return false
+	}
+	f.Close()
+	t.recordDir(name)
+	return true
+}
+
+// live tells whether the root shows the running kernel: "/" itself, or the host's root seen from a container.
+func (t *tree) live() bool {
+	f, err := t.root.open("proc")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return isProcfs(f)
+}
+
+// cause strips paths from an error: a warning names its source itself, relative to the root.
+func cause(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		err = p.Err
+	}
+	var s *os.SyscallError
+	if errors.As(err, &s) {
+		err = s.Err
+	}
+	return err
+}
+
+// absent tells a file that is not there from one that cannot be read.
+func absent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ENODEV)
+}

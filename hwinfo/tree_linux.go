@@ -1,0 +1,90 @@
+package hwinfo
+
+import (
+	"errors"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+const procSuperMagic = 0x9fa0 // include/uapi/linux/magic.h
+
+// openat2Root lets the kernel resolve links inside the root (RESOLVE_IN_ROOT, Linux 5.6).
+type openat2Root struct{ fd int }
+
+func openRoot(root string) (opener, error) {
+	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	o := &openat2Root{fd: fd}
+	probe, err := o.openat2(".", unix.O_PATH)
+	if err == nil {
+		return o, unix.Close(probe)
+	}
+	// Old kernels and some container filters refuse the call.
+	if err := unix.Close(fd); err != nil {
+		return nil, err
+	}
+	return openWalkRoot(root)
+}
+
+func (o *openat2Root) openat2(name string, flags uint64) (int, error) {
+	how := unix.OpenHow{Flags: flags | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
+	for range 16 {
+		fd, err := unix.Openat2(o.fd, name, &how)
+		// EAGAIN: a rename elsewhere raced with the walk (openat2(2)).
+		if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
+			return fd, err
+		}
+	}
+	return -1, unix.EAGAIN
+}
+
+func (o *openat2Root) open(name string) (*os.File, error) {
+	fd, err := o.openat2(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+func (o *openat2Root) readlink(name string) (string, error) {
+	fd, err := o.openat2(name, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return "", err
+	}
+	defer unix.Close(fd)
+	var buf [4096]byte
+	n, err := unix.Readlinkat(fd, "", buf[:])
+	if err != nil {
+		if errors.Is(err, unix.ENOENT) { // an empty path on something that is no link
+			err = unix.EINVAL
+		}
+		return "", err
+	}
+	return string(buf[:n]), nil
+}
+
+func (o *openat2Root) close() error { return unix.Close(o.fd) }
+
+// isProcfs tells whether an open directory is a procfs, which shows the running kernel.
+func isProcfs(f *os.File) bool {
+	var st unix.Statfs_t
+	return unix.Fstatfs(int(f.Fd()), &st) == nil && int64(st.Type) == procSuperMagic
+}
+
+// liveUname asks the running kernel.
+func liveUname() (u Uname, node string, err error) {
+	var raw unix.Utsname
+	if err := unix.Uname(&raw); err != nil {
+		return Uname{}, "", err
+	}
+	u = Uname{
+		Sysname: unix.ByteSliceToString(raw.Sysname[:]),
+		Release: unix.ByteSliceToString(raw.Release[:]),
+		Version: unix.ByteSliceToString(raw.Version[:]),
+		Machine: unix.ByteSliceToString(raw.Machine[:]),
+	}
+	return u, unix.ByteSliceToString(raw.Nodename[:]), nil
+}

@@ -1,0 +1,91 @@
+package hwinfo
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+)
+
+const maxLinks = 40 // as the kernel's MAXSYMLINKS
+
+var errTooManyLinks = errors.New("too many symbolic links")
+
+// walkRoot resolves links itself, one component at a time: os.Root refuses absolute links, which
+// distributions use for /etc/os-release and which mean the root's own file here.
+type walkRoot struct{ r *os.Root }
+
+func openWalkRoot(root string) (opener, error) {
+	r, err := os.OpenRoot(root)
+	if err != nil {
+		return nil, err
+	}
+	return &walkRoot{r: r}, nil
+}
+
+func (w *walkRoot) open(name string) (*os.File, error) {
+	resolved, err := w.resolve(name, true)
+	if err != nil {
+		return nil, err
+	}
+	st, err := w.r.Stat(resolved)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() && !st.IsDir() { // opening a pipe would wait for its writer
+		return nil, errNotRegular
+	}
+	return w.r.Open(resolved)
+}
+
+func (w *walkRoot) readlink(name string) (string, error) {
+	resolved, err := w.resolve(name, false)
+	if err != nil {
+		return "", err
+	}
+	return w.r.Readlink(resolved)
+}
+
+func (w *walkRoot) close() error { return w.r.Close() }
+
+// resolve returns a path without links; ".." at the root stays there.
+func (w *walkRoot) resolve(name string, last bool) (string, error) {
+	rest := strings.Split(name, "/")
+	done := "."
+	for links := 0; len(rest) > 0; {
+		part := rest[0]
+		rest = rest[1:]
+		if part == "" || part == "." {
+			continue
+		}
+		if part == ".." {
+			done = path.Join("/", done, "..")[1:]
+			if done == "" {
+				done = "."
+			}
+			continue
+		}
+		next := path.Join(done, part)
+		st, err := w.r.Lstat(next)
+		if err != nil {
+			return "", err
+		}
+		if st.Mode()&fs.ModeSymlink == 0 || (!last && len(rest) == 0) {
+			done = next
+			continue
+		}
+		if links++; links > maxLinks {
+			return "", errTooManyLinks
+		}
+		target, err := w.r.Readlink(next)
+		if err != nil {
+			return "", err
+		}
+		if path.IsAbs(target) {
+			done = "."
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return done, nil
+}
