@@ -1,0 +1,277 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// DefaultQuota is how much the embedded store may hold when EmbeddedOptions does not say.
+	DefaultQuota = 4 << 30
+	// DefaultReserve is the free disk space below which the embedded store takes only deletes.
+	DefaultReserve = 256 << 20
+
+	embeddedPrefix = "substrate/"
+	openTimeout    = 60 * time.Second
+	lockFile       = "lock"
+	dirtyFile      = "dirty" // there while the store is open, so after a crash too
+
+	// A restart reads into memory what came after the last snapshot of the log: this many
+	// transactions of up to embeddedTxnBytes. Snapshots are tiny, they only name a position.
+	// Entries kept for followers stay few, as there are no followers.
+	snapshotCount  = 500
+	catchUpEntries = 10
+	keepFiles      = 2
+	// defragAtOpen is how much a defragmentation at open must give back to be worth the wait.
+	defragAtOpenMB = 128
+)
+
+// EmbeddedOptions says where and how large the embedded store is.
+type EmbeddedOptions struct {
+	// Dir is created with mode 0700. One process at a time may use it.
+	Dir string
+	// Logger gets etcd's warnings; nil drops them.
+	Logger *slog.Logger
+	// Quota is the most bytes the store may hold, DefaultQuota if 0. History that was not
+	// compacted yet counts.
+	Quota int64
+	// Reserve is the free disk space kept, DefaultReserve if 0.
+	Reserve int64
+
+	// listen is for tests: client URLs and etcd's own limits, to play an external server.
+	listen []url.URL
+}
+
+// Embedded is a Store on an etcd server inside this process. No other process can reach it: it
+// listens nowhere. A disk that fails under it ends the process, because nothing written after
+// that could be trusted.
+type Embedded struct {
+	*client
+	server *embed.Etcd
+	lock   *os.File
+	opts   EmbeddedOptions
+
+	stop    context.CancelFunc
+	done    sync.WaitGroup
+	kick    chan struct{} // the store is full: compact now
+	lowDisk atomic.Bool
+	// pending counts bytes written since the server last told a new size.
+	pending  atomic.Int64
+	lastSize atomic.Int64
+}
+
+var _ Store = (*Embedded)(nil)
+
+// OpenEmbedded starts the server and returns when it has all that was ever acknowledged.
+func OpenEmbedded(ctx context.Context, o EmbeddedOptions) (*Embedded, error) {
+	if o.Quota == 0 {
+		o.Quota = DefaultQuota
+	}
+	if o.Reserve == 0 {
+		o.Reserve = DefaultReserve
+	}
+	s, err := openEmbedded(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open store %s: %w", o.Dir, err)
+	}
+	return s, nil
+}
+
+func openEmbedded(ctx context.Context, o EmbeddedOptions) (*Embedded, error) {
+	if o.Dir == "" {
+		return nil, errors.New("no directory given")
+	}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(o.Dir, 0o700); err != nil { // it may have existed with other bits
+		return nil, err
+	}
+	lock, err := lockDir(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkFiles(o.Dir); err != nil {
+		lock.Close()
+		return nil, err
+	}
+	server, err := startServer(o)
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	s := &Embedded{server: server, lock: lock, opts: o, kick: make(chan struct{}, 1)}
+	if err := s.begin(ctx); err != nil {
+		server.Close()
+		lock.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// begin waits for the server and brings the key space in order.
+func (s *Embedded) begin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	select {
+	case <-s.server.Server.ReadyNotify():
+	case <-s.server.Server.StopNotify():
+		return errors.New("the server stopped while it started")
+	case <-ctx.Done():
+		return fmt.Errorf("the server is not ready: %w", ctx.Err())
+	}
+	l := embeddedLimits()
+	if s.opts.listen != nil {
+		l = externalLimits()
+	}
+	s.client = newClient(v3client.New(s.server.Server), embeddedPrefix, l)
+	s.client.local = true
+	s.client.admit, s.client.wrote = s.admitBytes, s.noteWrite
+	if err := s.checkSchema(ctx, schemaVersion, migrations()); err != nil {
+		return err
+	}
+	// The lock makes us the only writer, so what has no manifest now never gets one.
+	if _, err := s.sweep(ctx, true); err != nil {
+		return fmt.Errorf("remove left-over pieces: %w", err)
+	}
+	s.checkDisk()
+	life, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	s.done.Go(func() { s.maintain(life) })
+	return nil
+}
+
+// Close implements Store.
+func (s *Embedded) Close() error {
+	if !s.markClosed() {
+		return nil
+	}
+	s.stop()
+	s.done.Wait()
+	_ = s.etcd.Close() // in-process: only its own context ends
+	s.server.Close()
+	err := os.Remove(filepath.Join(s.opts.Dir, dirtyFile))
+	if cerr := s.lock.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("cannot close store %s: %w", s.opts.Dir, err)
+	}
+	return nil
+}
+
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errors.New("in use by another process")
+		}
+		return nil, fmt.Errorf("lock: %w", err)
+	}
+	return f, nil
+}
+
+// startServer turns etcd's panics on damaged files into an error.
+func startServer(o EmbeddedOptions) (server *embed.Etcd, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			server, err = nil, fmt.Errorf("its files are damaged: %v", r)
+		}
+	}()
+	return embed.StartEtcd(serverConfig(o))
+}
+
+func serverConfig(o EmbeddedOptions) *embed.Config {
+	c := embed.NewConfig()
+	c.Name = "substrate" // a fixed name and URL: the directory may move to another machine
+	c.Dir = filepath.Join(o.Dir, "etcd")
+	c.InitialCluster = c.InitialClusterFromName(c.Name)
+	c.ListenPeerUrls, c.ListenClientUrls, c.AdvertiseClientUrls = nil, nil, nil
+	c.EnableGRPCGateway = false
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(o.Logger))
+	c.SnapshotCount = snapshotCount
+	c.SnapshotCatchUpEntries = catchUpEntries
+	c.MaxSnapFiles, c.MaxWalFiles = keepFiles, keepFiles
+	c.BackendFreelistType = "map"
+	c.BootstrapDefragThresholdMegabytes = defragAtOpenMB
+	// Our own quota counts what is in use, not the file with its free pages, and refuses before
+	// anything is written; etcd's is off.
+	c.QuotaBackendBytes = -1
+	c.MaxTxnOps = embeddedTxnOps
+	c.MaxRequestBytes = embeddedRequestBytes
+	c.WarningApplyDuration = time.Second
+	c.WarningUnaryRequestDuration = 2 * time.Second
+	c.UnsafeNoFsync = false
+	if o.listen != nil {
+		c.ListenClientUrls, c.AdvertiseClientUrls = o.listen, o.listen
+		c.MaxTxnOps, c.MaxRequestBytes = embed.DefaultMaxTxnOps, embed.DefaultMaxRequestBytes
+	}
+	return c
+}
+
+// checkFiles opens the database as etcd will, but with errors instead of a crash. After an unclean
+// end it also reads it from first to last page.
+func checkFiles(dir string) error {
+	dirty := filepath.Join(dir, dirtyFile)
+	_, err := os.Stat(dirty)
+	crashed := err == nil
+	if err := checkDatabase(filepath.Join(dir, "etcd", "member", "snap", "db"), crashed); err != nil {
+		return fmt.Errorf("its database is damaged: %w", err)
+	}
+	f, err := os.OpenFile(dirty, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+func checkDatabase(path string, full bool) (err error) {
+	if _, serr := os.Stat(path); errors.Is(serr, os.ErrNotExist) {
+		return nil
+	}
+	old := debug.SetPanicOnFault(true) // a page beyond the end of the file
+	defer debug.SetPanicOnFault(old)
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%v", r)
+		}
+	}()
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: time.Second})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if !full {
+		return nil
+	}
+	return db.View(func(tx *bolt.Tx) error {
+		return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+			var last []byte
+			return b.ForEach(func(k, _ []byte) error {
+				if last != nil && string(k) <= string(last) {
+					return fmt.Errorf("keys of %q are out of order", name)
+				}
+				last = append(last[:0], k...)
+				return nil
+			})
+		})
+	})
+}
