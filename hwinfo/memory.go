@@ -27,10 +27,7 @@ func (r *reader) readMemory(nodes []NUMA) Memory {
 	if err != nil {
 		r.warn(source, err)
 	}
-	m.Host, m.Device = nodeMemory(nodes)
-	if len(nodes) == 0 {
-		m.Host = m.Total
-	}
+	m.Host, m.Device = nodeMemory(nodes, m.Total)
 	m.HugePages = r.readHugePages()
 	m.Usable = usable(m.Total, m.HugePages)
 	m.Blocks = r.readBlocks()
@@ -67,26 +64,35 @@ func parseTotal(r io.Reader) (uint64, error) {
 }
 
 // nodeMemory sums the nodes with CPUs and those that are a GPU's memory; nil where a part is unknown.
-func nodeMemory(nodes []NUMA) (host, device *uint64) {
-	var h, d uint64
-	hostKnown, withCPUs, withGPU := true, false, false
+// Where every node with memory has CPUs too the host's share is the total itself: some virtual machines
+// show hot-plugged memory in the total alone.
+func nodeMemory(nodes []NUMA, total *uint64) (host, device *uint64) {
+	var sum, gpu uint64
+	known, apart, withGPU := true, false, false
 	for _, n := range nodes {
 		switch {
-		case n.GPU != "" && n.Memory != nil:
-			d, withGPU = addCapped(d, *n.Memory), true
-		case len(n.CPUs) > 0 && n.Memory != nil:
-			h, withCPUs = addCapped(h, *n.Memory), true
+		case n.Memory == nil:
+			known = known && len(n.CPUs) == 0
+		case n.GPU != "":
+			gpu, withGPU, apart = addCapped(gpu, *n.Memory), true, true
 		case len(n.CPUs) > 0:
-			hostKnown = false
+			sum = addCapped(sum, *n.Memory)
+		case *n.Memory > 0:
+			apart = true
 		}
 	}
-	if hostKnown && withCPUs {
-		host = &h
-	}
 	if withGPU {
-		device = &d
+		device = &gpu
 	}
-	return host, device
+	switch {
+	case !apart && total != nil:
+		return total, device
+	case !known || sum == 0:
+		return nil, device
+	case total != nil:
+		sum = min(sum, *total)
+	}
+	return &sum, device
 }
 
 func addCapped(a, b uint64) uint64 {

@@ -192,7 +192,7 @@ var errModalias = errors.New("not a complete PCI modalias")
 // parseModalias reads "pci:v%08Xd%08Xsv%08Xsd%08Xbc%02Xsc%02Xi%02X" (drivers/pci/pci-sysfs.c). Old kernels
 // print the last number in lower case.
 func parseModalias(s string) (pciIDs, error) {
-	const full = 54
+	const full = 53 // without the newline
 	if len(s) != full || s[:5] != "pci:v" || s[13] != 'd' || s[22:24] != "sv" || s[32:34] != "sd" ||
 		s[42:44] != "bc" || s[46:48] != "sc" || s[50] != 'i' {
 		return pciIDs{}, errModalias

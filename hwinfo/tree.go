@@ -35,10 +35,12 @@ type tree struct {
 	rec  *recorder
 }
 
-// opener is the part that depends on the operating system.
+// opener is the part that depends on the operating system. Names are relative and use "/".
 type opener interface {
-	// open opens for reading without blocking on a pipe.
-	open(name string) (*os.File, error)
+	// read returns a regular file's content and never waits on a pipe or device.
+	read(name string, limit int64) ([]byte, error)
+	// opendir opens a directory.
+	opendir(name string) (*os.File, error)
 	// readlink does not follow the last component.
 	readlink(name string) (string, error)
 	close() error
@@ -80,19 +82,11 @@ func (t *tree) readAs(name, alias string, limit int64) ([]byte, error) {
 }
 
 func (t *tree) readRaw(name string, limit int64) ([]byte, error) {
-	f, err := t.root.open(name)
+	data, err := t.root.read(name, limit)
 	if err != nil {
 		return nil, cause(err)
 	}
-	defer f.Close()
-	st, err := f.Stat()
-	if err != nil {
-		return nil, cause(err)
-	}
-	if !st.Mode().IsRegular() {
-		return nil, errNotRegular
-	}
-	return readLimited(f, limit)
+	return data, nil
 }
 
 // readLimited reads all of r, or fails when it is longer than limit.
@@ -103,10 +97,12 @@ func readLimited(r io.Reader, limit int64) ([]byte, error) {
 		return nil, cause(err)
 	}
 	if n > limit {
-		return nil, fmt.Errorf("longer than %d bytes", limit)
+		return nil, tooLong(limit)
 	}
 	return buf.Bytes(), nil
 }
+
+func tooLong(limit int64) error { return fmt.Errorf("longer than %d bytes", limit) }
 
 // attr returns a one-line sysfs attribute without the blanks around it.
 func (t *tree) attr(name string) (string, error) {
@@ -116,7 +112,7 @@ func (t *tree) attr(name string) (string, error) {
 
 // list returns the names in a directory, sorted.
 func (t *tree) list(name string) ([]string, error) {
-	f, err := t.root.open(name)
+	f, err := t.root.opendir(name)
 	if err != nil {
 		return nil, cause(err)
 	}
@@ -151,9 +147,9 @@ func (t *tree) linkBase(name string) (string, error) {
 	return base, nil
 }
 
-// exists tells whether a directory is there.
+// exists tells whether a directory is there, behind a link too.
 func (t *tree) exists(name string) bool {
-	f, err := t.root.open(name)
+	f, err := t.root.opendir(name)
 	if err != nil {
 		return false
 	}
@@ -164,7 +160,7 @@ func (t *tree) exists(name string) bool {
 
 // live tells whether the root shows the running kernel: "/" itself, or the host's root seen from a container.
 func (t *tree) live() bool {
-	f, err := t.root.open("proc")
+	f, err := t.root.opendir("proc")
 	if err != nil {
 		return false
 	}

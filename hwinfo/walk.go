@@ -6,6 +6,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"syscall"
 )
 
 const maxLinks = 40 // as the kernel's MAXSYMLINKS
@@ -24,7 +25,30 @@ func openWalkRoot(root string) (opener, error) {
 	return &walkRoot{r: r}, nil
 }
 
-func (w *walkRoot) open(name string) (*os.File, error) {
+func (w *walkRoot) read(name string, limit int64) ([]byte, error) {
+	f, err := w.open(name, func(m fs.FileMode) error {
+		if !m.IsRegular() { // opening a pipe would wait for its writer
+			return errNotRegular
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readLimited(f, limit)
+}
+
+func (w *walkRoot) opendir(name string) (*os.File, error) {
+	return w.open(name, func(m fs.FileMode) error {
+		if !m.IsDir() {
+			return syscall.ENOTDIR
+		}
+		return nil
+	})
+}
+
+func (w *walkRoot) open(name string, check func(fs.FileMode) error) (*os.File, error) {
 	resolved, err := w.resolve(name, true)
 	if err != nil {
 		return nil, err
@@ -33,8 +57,8 @@ func (w *walkRoot) open(name string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !st.Mode().IsRegular() && !st.IsDir() { // opening a pipe would wait for its writer
-		return nil, errNotRegular
+	if err := check(st.Mode()); err != nil {
+		return nil, err
 	}
 	return w.r.Open(resolved)
 }
