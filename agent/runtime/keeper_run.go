@@ -1,0 +1,408 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// load reads what an earlier keeper left: ended runs to tell about, and runs whose processes may
+// still be there. Those are no children of this process, so only their end can be seen.
+func (k *keeper) load() error {
+	root := filepath.Join(k.dir, runsDir)
+	if err := os.MkdirAll(root, 0o711); err != nil {
+		return fmt.Errorf("cannot make run directory: %w", err)
+	}
+	if err := os.Chmod(root, 0o711); err != nil { // the umask took the passage away
+		return fmt.Errorf("cannot make run directory: %w", err)
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return fmt.Errorf("cannot list run directory: %w", err)
+	}
+	for _, e := range entries {
+		dir := filepath.Join(root, e.Name())
+		var s storedSpec
+		if err := readJSON(filepath.Join(dir, specFile), &s); err != nil || EncodeRunID(s.Spec.ID) != e.Name() {
+			k.log.Warn("sweeping a run directory without specification", "dir", dir, "error", err)
+			if err := removeRunDir(dir); err != nil {
+				k.log.Warn("cannot sweep run directory", "dir", dir, "error", err)
+			}
+			continue
+		}
+		k.loadRun(s, dir)
+	}
+	return nil
+}
+
+func (k *keeper) loadRun(s storedSpec, dir string) {
+	r := &run{dir: dir, killAfter: s.Spec.KillAfter, status: Status{ID: s.Spec.ID, State: StateRunning}}
+	k.runs[s.Spec.ID] = r
+	var rec record
+	err := readJSON(filepath.Join(dir, statusFile), &rec)
+	if err == nil && rec.Status.ID == s.Spec.ID {
+		r.status, r.pid, r.start = rec.Status, rec.PID, rec.Start
+		if r.status.State == StateEnded {
+			return
+		}
+		r.group = k.groups.reopen(rec.Group)
+	} else if pid, start := findTagged(s.Spec.ID); pid != 0 {
+		// The keeper died between fork and status.
+		r.pid, r.start, r.status.Started = pid, start, time.Now()
+		rec.BootID = k.boot
+	}
+	r.adopted = true
+	if r.pid == 0 || rec.BootID != k.boot || !alive(r.pid, r.start) {
+		k.finish(r, outcome{lost: true})
+		return
+	}
+	if s.Spec.Walltime > 0 {
+		k.armWalltime(r, s.Spec.Walltime-time.Since(r.status.Started))
+	}
+	select {
+	case k.adopted <- struct{}{}:
+	default:
+	}
+}
+
+// findTagged finds the first process of a run by its environment: the session leader if it lives.
+func findTagged(id RunID) (int, uint64) {
+	for _, p := range processes() {
+		if p.Session == p.PID && p.State != 'Z' && taggedRun(p.PID) == id {
+			return p.PID, p.Start
+		}
+	}
+	return 0, 0
+}
+
+func (k *keeper) askStart(ctx context.Context, c *keeperConn, s startRequest) {
+	id := s.Spec.ID
+	k.mu.Lock()
+	known := k.runs[id]
+	if known != nil {
+		c.dirty[id] = struct{}{}
+		c.poke()
+	} else {
+		k.runs[id] = &run{
+			status: Status{ID: id, State: StateStarting}, dir: runPath(k.dir, id), killAfter: s.Spec.KillAfter,
+		}
+	}
+	k.mu.Unlock()
+	if known != nil {
+		return
+	}
+	select {
+	case k.starts <- s:
+	case <-ctx.Done():
+		// The agent left with the queue full: it will ask again, so the run must not look known.
+		k.mu.Lock()
+		delete(k.runs, id)
+		k.mu.Unlock()
+	}
+}
+
+func (k *keeper) spawnLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case s := <-k.starts:
+			k.startRun(s)
+		}
+	}
+}
+
+func (k *keeper) startRun(s startRequest) {
+	k.mu.Lock()
+	r := k.runs[s.Spec.ID]
+	stopped := r.cause
+	k.mu.Unlock()
+	stored := storedSpec{Spec: s.Spec, Account: s.Account}
+	out, errOut, err := makeRunDir(r.dir, stored)
+	if err != nil {
+		k.finish(r, outcome{failed: fmt.Errorf("cannot make run directory: %w", err)})
+		return
+	}
+	defer out.Close()
+	defer errOut.Close()
+	switch {
+	case stopped != "":
+		err = errors.New("cannot start run: it was stopped before")
+	case s.Refusal != "":
+		err = errors.New(s.Refusal)
+	}
+	if err == nil {
+		err = k.fork(r, stored, out, errOut)
+	}
+	if err != nil {
+		k.finish(r, outcome{failed: err})
+	}
+}
+
+func (k *keeper) fork(r *run, s storedSpec, out, errOut *os.File) error {
+	l, err := prepare(s, r.dir)
+	if err != nil {
+		return err
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return fmt.Errorf("cannot start run: %w", err)
+	}
+	defer null.Close()
+	l.attr.Files = []uintptr{null.Fd(), out.Fd(), errOut.Fd()}
+	g := k.groups.create(EncodeRunID(s.Spec.ID), s.Spec.Memory, s.Spec.CPUs, l.attr.Sys)
+	rec := record{BootID: k.boot, Group: g.id()}
+
+	k.forkMu.Lock()
+	pid, err := syscall.ForkExec(l.path, l.argv, &l.attr)
+	if err != nil {
+		k.forkMu.Unlock()
+		g.remove()
+		return explainFork(l, s.Account, err)
+	}
+	// Until it is in byPID the child is not reaped, so /proc knows it even if it has ended.
+	g.attach(pid)
+	stat, _ := readStat(pid)
+	k.mu.Lock()
+	r.pid, r.start, r.group = pid, stat.Start, g
+	r.status.State, r.status.Started = StateRunning, time.Now()
+	rec.Status, rec.PID, rec.Start = r.status, pid, stat.Start
+	k.mu.Unlock()
+	if err := writeRecord(r.dir, rec); err != nil {
+		k.log.Warn("cannot write run status", "run", r.status.ID, "error", err)
+	}
+	adjustOOM(pid)
+	k.mu.Lock()
+	k.byPID[pid] = r
+	if s.Spec.Walltime > 0 {
+		k.armWalltime(r, s.Spec.Walltime)
+	}
+	if r.cause != "" { // stopped between the request and the fork
+		syscall.Kill(-pid, syscall.SIGTERM)
+	}
+	k.publish(r)
+	k.mu.Unlock()
+	k.forkMu.Unlock()
+	select {
+	case k.spawned <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+func adjustOOM(pid int) {
+	// Best effort: an unprivileged keeper may raise, and nobody else cares.
+	f, err := os.OpenFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", os.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	fmt.Fprint(f, runOOMAdjust)
+}
+
+// siginfo is the head of siginfo_t for SIGCHLD on 64-bit Linux.
+type siginfo struct {
+	signo, errno, code, _ int32
+	pid                   int32
+	uid                   uint32
+	status                int32
+}
+
+// reapLoop waits for children in two steps: it sees the end, settles the run while the zombie still
+// holds pid, group and session, and only then lets it go. So no signal can meet a stranger.
+func (k *keeper) reapLoop(ctx context.Context) {
+	for {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOWAIT, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+			continue
+		case err != nil: // ECHILD
+			select {
+			case <-k.spawned:
+				continue
+			case <-ctx.Done():
+				return
+			}
+		}
+		k.reap(int((*siginfo)(unsafe.Pointer(&info)).pid))
+	}
+}
+
+func (k *keeper) reap(pid int) {
+	k.mu.Lock()
+	r := k.byPID[pid]
+	k.mu.Unlock()
+	if r == nil {
+		// An orphan, or a child so fresh that its fork has not finished.
+		k.forkMu.Lock()
+		k.mu.Lock()
+		r = k.byPID[pid]
+		k.mu.Unlock()
+		k.forkMu.Unlock()
+	}
+	var ws syscall.WaitStatus
+	if r == nil {
+		_, _ = syscall.Wait4(pid, &ws, syscall.WNOHANG, nil)
+		return
+	}
+	_ = syscall.Kill(-pid, syscall.SIGKILL)
+	rest := r.group.busy() || len(k.leftovers(r)) > 0
+	k.mu.Lock()
+	_, err := syscall.Wait4(pid, &ws, syscall.WNOHANG, nil)
+	delete(k.byPID, pid)
+	k.disarm(r)
+	k.mu.Unlock()
+	o := outcome{status: ws, lost: err != nil}
+	if !rest {
+		k.finish(r, o)
+		return
+	}
+	k.ends.Go(func() {
+		k.killLeftovers(r)
+		k.finish(r, o)
+	})
+}
+
+// outcome is how a run ended: one of failed, lost and status.
+type outcome struct {
+	failed error
+	lost   bool
+	status syscall.WaitStatus
+}
+
+// finish makes the end durable, then known.
+func (k *keeper) finish(r *run, o outcome) {
+	k.mu.Lock()
+	k.disarm(r)
+	s := r.status
+	cause, reason, pid, start := r.cause, r.reason, r.pid, r.start
+	k.mu.Unlock()
+	s.State, s.Ended = StateEnded, time.Now()
+	s.Stdout, s.Stderr = outputSize(r.dir, Stdout), outputSize(r.dir, Stderr)
+	oom := r.group.oomKilled()
+	r.group.remove()
+	judge(&s, o, cause, reason, oom)
+	if err := writeRecord(r.dir, record{Status: s, PID: pid, Start: start, BootID: k.boot}); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		k.log.Warn("cannot write run status", "run", s.ID, "error", err)
+	}
+	k.mu.Lock()
+	r.status = s
+	k.publish(r)
+	k.mu.Unlock()
+}
+
+func judge(s *Status, o outcome, decided Cause, reason string, oom bool) {
+	switch {
+	case o.failed != nil && decided != "":
+		s.Cause, s.Message = decided, reason+"; it had not started"
+		return
+	case o.failed != nil:
+		s.Cause, s.Message = CauseStartFailed, o.failed.Error()
+		return
+	case o.lost && decided != "":
+		s.Cause, s.Message = decided, reason+"; nobody saw how it ended"
+		return
+	case o.lost:
+		s.Cause, s.Message = CauseLostStatus, "the run is over; its keeper died before it, so nobody saw how it ended"
+		return
+	}
+	how := fmt.Sprintf("exit code %d", o.status.ExitStatus())
+	if o.status.Signaled() {
+		how = fmt.Sprintf("signal %d (%s)", o.status.Signal(), unix.SignalName(o.status.Signal()))
+	}
+	switch {
+	case decided != "":
+		s.Cause, s.Message = decided, how
+		if reason != "" {
+			s.Message = reason + "; " + how
+		}
+	case oom && o.status.Signaled() && o.status.Signal() == syscall.SIGKILL:
+		s.Cause, s.Message = CauseOOM, "the run needed more memory than it asked for"
+	case o.status.Signaled():
+		s.Cause, s.Signal = CauseSignalled, int32(o.status.Signal())
+	default:
+		s.Cause, s.ExitCode = CauseExited, int32(o.status.ExitStatus())
+	}
+}
+
+// watchAdopted looks after runs that are nobody's children here.
+func (k *keeper) watchAdopted(ctx context.Context) {
+	const every = 200 * time.Millisecond
+	for {
+		var left int
+		for _, r := range k.adoptedRuns() {
+			if alive(r.pid, r.start) {
+				left++
+				continue
+			}
+			k.killLeftovers(r)
+			k.finish(r, outcome{lost: true})
+		}
+		var tick <-chan time.Time
+		if left > 0 {
+			tick = time.After(every)
+		}
+		select {
+		case <-tick:
+		case <-k.adopted:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (k *keeper) adoptedRuns() []*run {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var rs []*run
+	for _, r := range k.runs {
+		if r.adopted && r.status.State != StateEnded {
+			rs = append(rs, r)
+		}
+	}
+	return rs
+}
+
+func (k *keeper) forget(ctx context.Context, id RunID) {
+	k.mu.Lock()
+	r := k.runs[id]
+	if r == nil || r.forgotten || r.status.State != StateEnded {
+		k.mu.Unlock()
+		return
+	}
+	r.forgotten = true
+	k.mu.Unlock()
+	select {
+	case k.removes <- r:
+	case <-ctx.Done(): // asked again by the next agent
+		k.mu.Lock()
+		r.forgotten = false
+		k.mu.Unlock()
+	}
+}
+
+func (k *keeper) removeLoop(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case r := <-k.removes:
+			if err := removeRunDir(r.dir); err != nil {
+				k.log.Warn("cannot remove run directory", "run", r.status.ID, "error", err)
+			}
+			k.mu.Lock()
+			delete(k.runs, r.status.ID)
+			k.mu.Unlock()
+		}
+	}
+}
