@@ -3,7 +3,6 @@ package strictyaml
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 
@@ -202,11 +201,11 @@ func ListOf[T any](read Reader[T]) Reader[[]T] {
 	}
 }
 
-// Matching makes a Reader of texts of a form that what describes.
-func Matching(form *regexp.Regexp, what string) Reader[string] {
+// Matching makes a Reader of texts that match; what describes them.
+func Matching(match func(string) bool, what string) Reader[string] {
 	return func(v Value) (string, bool) {
 		s, ok := v.Text()
-		if ok && !form.MatchString(s) {
+		if ok && !match(s) {
 			v.Errorf(CodeValue, "%s is not %s", quoted(s), what)
 			return "", false
 		}

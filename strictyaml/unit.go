@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/big"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -107,12 +106,16 @@ func sizeHint(s string) string {
 // ParseDuration reads Go's notation with days in front: "60s", "1h30m", "30d", "1d12h".
 func ParseDuration(s string) (time.Duration, error) {
 	days, rest := time.Duration(0), s
-	if m := regexp.MustCompile(`^(\d{1,6})d`).FindStringSubmatch(s); m != nil {
-		n, err := strconv.Atoi(m[1])
+	digits := 0
+	for digits < len(s) && s[digits] >= '0' && s[digits] <= '9' {
+		digits++
+	}
+	if digits > 0 && digits < len(s) && s[digits] == 'd' {
+		n, err := strconv.Atoi(s[:digits])
 		if err != nil || n > 36500 {
 			return 0, fmt.Errorf("%s is too long", quoted(s))
 		}
-		days, rest = time.Duration(n)*24*time.Hour, s[len(m[0]):]
+		days, rest = time.Duration(n)*24*time.Hour, s[digits+1:]
 		if rest == "" {
 			return days, nil
 		}
