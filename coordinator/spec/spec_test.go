@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -76,10 +77,12 @@ func describe(d *Decoded, b *Backend, ds strictyaml.Diagnostics) string {
 		return out.String()
 	}
 	if b != nil {
-		fmt.Fprintf(&out, "%+v ssh=%+v\n", *b, b.Transport.SSH)
+		text, _ := json.Marshal(b)
+		fmt.Fprintf(&out, "%s\n", text)
 		return out.String()
 	}
-	fmt.Fprintf(&out, "%T %+v\n", d.Spec, d.Spec)
+	text, _ := json.Marshal(d.Spec)
+	fmt.Fprintf(&out, "%T %s\n", d.Spec, text)
 	if d.CostPerHour != nil {
 		fmt.Fprintf(&out, "cost %v\n", *d.CostPerHour)
 	}
