@@ -1,0 +1,76 @@
+// Package sched decides what runs where: Decide is a pure function from a snapshot to a plan.
+// It has no clock, no I/O, no randomness and no goroutine; it evaluates no expression and knows no grant.
+//
+// # Rules
+//
+// Numbers are those that a Verdict carries and that the files in testdata/scenarios are named after.
+//
+//	1  queue order: class, returned work, priority, submission, id; positions 1..n per class
+//	2  priority is a number of the snapshot; nothing is remembered between calls
+//	4  strict order within a class among allocations that overlap
+//	5  all or nothing, gangs included; array concurrency
+//	6  candidates: cheapest definition, then file order, then id; the fullest node that fits
+//	9  tokens are counted over the cluster
+//	14 planned start of a blocked allocation from known ends
+//	15 backfill: easy and conservative
+//	25 nothing is placed on a node that is not schedulable
+//	27 a lost node offers nothing; what is recorded there holds its tokens until it is ended
+//
+// # Order and overlap (rule 4)
+//
+// Two allocations overlap when they share at least one admissible definition, or want the same
+// token. A waiting allocation is not passed by a later one of its class that overlaps it, not even
+// on a definition that only the later one may use. A head is a waiting allocation that overlaps no
+// earlier waiting one of its class: the first is always one, and each part of the cluster that
+// the parts before it do not touch has its own.
+//
+// Work that no end of running work can help stands outside the order: it passes nobody, holds
+// nobody up and does not use up the queue depth. That is work without an admissible definition,
+// work too large for the nodes there are, work whose nodes are all drained or not ready, and work
+// that wants more of a token than the cluster has. Tasks over their array's own concurrency limit
+// stand outside the order as well.
+//
+// # Between classes (rules 11 and 12)
+//
+// Classes are served in order, reserved, on-demand, batch, and the order is strict within a class
+// only: a lower class may use what the higher ones left. What it has to leave alone is decided by
+// whether it can be made to yield:
+//
+//   - On-demand work is never preempted by class, so it respects the planned start of a blocked
+//     reserved allocation in every mode: it starts only where it ends before that plan or leaves
+//     the plan's share free.
+//   - Batch work yields to both classes above it. With backfill "none" it fills whatever is idle
+//     now and respects no plan of theirs: an idle GPU is not kept for a start that is an hour
+//     away. The head's wait is then bounded by taking batch work back (rules 17 to 24), not
+//     by keeping it off; an estimate of the head counts the batch work as holding on to its walltime.
+//   - With backfill "easy" or "conservative" the site asked for plans to be kept, so batch respects
+//     those of the classes above it too, and is not started only to be killed again.
+//
+// # Plans and backfill (rules 14 and 15)
+//
+// A placement is taken to end at started + walltime + notice, one that is being stopped at
+// now + notice if that is sooner, and neither before now + 1 s. Without walltime it ends never.
+// A plan is the earliest time at which the whole request fits for its whole walltime, counting the
+// plans made before it. A request that fits after no known end has a plan at "never": it keeps
+// work without walltime off the nodes it would take, and nothing else.
+//
+// Easy plans for the heads only, conservative for every allocation that could not start. Later
+// work starts if, for as long as it may run, every plan keeps its share. Up to QueueDepth waiting
+// allocations of a class are looked at, heads included; those behind an overlapping one and past
+// that number wait as queue-depth.
+//
+// # Fit (rules 5, 6)
+//
+// A core is never shared: a request for hardware threads takes as many whole cores as hold them.
+// A node held by an exclusive job takes nobody else; one held by an exclusive workflow takes that
+// workflow only. A definition's own Exclusive counts as if each request placed there asked for it.
+// Within a definition, nodes without devices come first, then those with the fewest free devices,
+// free cores, free memory, and the id decides.
+//
+// # Estimates (rule 16)
+//
+// The decision is stepped forward from end to end with the same code that places work, so that an
+// estimate is what Decide will do if everything ends when it is planned to and nothing arrives.
+// The first 1,000 of each class are estimated, within a fixed amount of work; past it, an
+// allocation with a plan shows that.
+package sched

@@ -1,0 +1,454 @@
+package sched
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"substrate/coordinator"
+)
+
+// maxBlocking is how many placements a verdict names.
+const maxBlocking = 8
+
+// stuckVerdict says why no end of running work would let a shape start, nil if one would.
+func (c *cluster) stuckVerdict(s *shape) *Verdict {
+	if len(s.defs) == 0 {
+		return &Verdict{Reason: ReasonNoAdmissibleDefinition, Rule: 6, Text: "no definition admits it"}
+	}
+	for _, a := range s.need.tokens {
+		if total := c.tokens[a.kind].total; a.n > total {
+			return &Verdict{Reason: ReasonTokenExhausted, Rule: 9, Text: fmt.Sprintf(
+				"wants %d of token %s, the cluster has %d", a.n, c.tokNames.list[a.kind], total)}
+		}
+	}
+	var f stuckFacts
+	for _, def := range s.defs {
+		if f.count(c, def, s) {
+			return nil
+		}
+	}
+	return f.verdict(c, s)
+}
+
+// stuckFacts counts what the candidates of a shape offer.
+type stuckFacts struct {
+	off      *definition // would hold the shape if all its nodes were schedulable
+	ready    int         // large enough and schedulable there
+	offNodes []*node     // large enough and not schedulable there
+	few      *definition // has nodes that are large enough, but too few
+	fewCount int         // how many
+	empty    *definition // has no node at all
+	most     *node       // the largest node that is too small
+}
+
+// count reports whether the definition holds the shape once its nodes are empty.
+func (f *stuckFacts) count(c *cluster, def *definition, s *shape) bool {
+	ready, off := 0, []*node(nil)
+	for _, n := range def.nodes {
+		switch {
+		case s.excludes(n):
+			// as good as absent
+		case !n.large(s.need):
+			if f.most == nil || n.shortfall(n.nothing(), s.need) < f.most.shortfall(f.most.nothing(), s.need) {
+				f.most = n
+			}
+		case n.schedulable:
+			ready++
+		default:
+			off = append(off, n)
+		}
+	}
+	if ready >= s.count {
+		return true
+	}
+	switch {
+	case ready+len(off) >= s.count:
+		if f.off == nil {
+			f.off, f.ready, f.offNodes = def, ready, off
+		}
+	case ready+len(off) > 0:
+		if f.few == nil {
+			f.few, f.fewCount = def, ready+len(off)
+		}
+	case len(def.nodes) == 0 && f.empty == nil:
+		f.empty = def
+	}
+	return false
+}
+
+func (f *stuckFacts) verdict(c *cluster, s *shape) *Verdict {
+	switch {
+	case f.off != nil:
+		return &Verdict{Reason: ReasonDrained, Rule: 25, Text: drainedText(f, s), Nearest: f.offNodes[0].id}
+	case f.few != nil:
+		return &Verdict{Reason: ReasonNoNode, Rule: 6, Text: fmt.Sprintf(
+			"wants %d nodes at once, definition %s has %d that are large enough", s.count, f.few.id, f.fewCount)}
+	case f.empty != nil:
+		return &Verdict{Reason: ReasonNoNode, Rule: 6, Text: fmt.Sprintf("definition %s has no node yet", f.empty.id)}
+	case f.most == nil:
+		return &Verdict{Reason: ReasonNoAdmissibleDefinition, Rule: 6, Text: "every node of its definitions is excluded for it"}
+	}
+	return &Verdict{Reason: ReasonInsufficientResources, Rule: 5, Text: fmt.Sprintf(
+		"wants %s, no node is that large: %s", c.wants(s), c.lacks(f.most, s, nil))}
+}
+
+func drainedText(f *stuckFacts, s *shape) string {
+	why := f.offNodes[0].why
+	if why == "" {
+		why = "not schedulable"
+	}
+	rest := ""
+	if more := len(f.offNodes) - 1; more > 0 {
+		rest = fmt.Sprintf(" and %s more out of use", plural(more, "node is", "nodes are"))
+	}
+	return fmt.Sprintf("wants %s of definition %s, %d ready; node %s is %s%s",
+		plural(s.count, "node", "nodes"), f.off.id, f.ready, f.offNodes[0].id, why, rest)
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// explainer finds the verdicts of one class after the pass. Verdicts of a shape are shared.
+type explainer struct {
+	d      *decision
+	budget int // nearest nodes still to be looked for
+}
+
+// headVerdict is the place in shape.words of what was tried without anybody ahead.
+const headVerdict = heldByDepth + 1
+
+func (x *explainer) verdict(e *entry) *Verdict {
+	s := e.shape
+	if s.stuck != nil {
+		return s.stuck
+	}
+	slot := e.held
+	if e.held == heldByNothing && e.ahead == nil {
+		slot = headVerdict
+	}
+	if v := s.words[slot]; v != nil {
+		return v
+	}
+	var v *Verdict
+	switch e.held {
+	case heldByArray:
+		v = &Verdict{Reason: ReasonArrayConcurrency, Rule: 5, Text: fmt.Sprintf(
+			"as many tasks of %s as its concurrency allows have started", e.request.Group)}
+	case heldByOrder:
+		v = x.orderVerdict(e)
+	case heldByDepth:
+		v = &Verdict{Reason: ReasonQueueDepth, Rule: 15, Text: "too far back in the queue for backfill to look at"}
+	default:
+		v = x.triedVerdict(e)
+	}
+	s.words[slot] = v
+	return v
+}
+
+func (x *explainer) orderVerdict(e *entry) *Verdict {
+	ahead := x.verdict(e.ahead)
+	return &Verdict{
+		Reason: ReasonBlockedByOrder, Rule: 4,
+		Text:     fmt.Sprintf("%s is ahead of it and waits for %s", e.ahead.request.ID, x.shared(e)),
+		Blocking: ahead.Blocking, Nearest: ahead.Nearest,
+	}
+}
+
+// shared names what the entry and the one ahead both want.
+func (x *explainer) shared(e *entry) string {
+	for _, def := range e.shape.defs {
+		if slices.Contains(e.ahead.shape.defs, def) {
+			return "nodes of definition " + string(def.id)
+		}
+	}
+	for _, a := range e.shape.need.tokens {
+		for _, b := range e.ahead.shape.need.tokens {
+			if a.kind == b.kind {
+				return "token " + x.d.c.tokNames.list[a.kind]
+			}
+		}
+	}
+	return "what it wants too"
+}
+
+// triedVerdict is for work that was tried: what it lacked, as things stand after the plan's starts.
+func (x *explainer) triedVerdict(e *entry) *Verdict {
+	c, s := x.d.c, e.shape
+	v := &Verdict{}
+	near, room := x.nearest(s)
+	if near != nil {
+		v.Nearest = near.id
+	}
+	v.Blocking = c.blocking(e, near)
+	span := later(c.now, s.span)
+	switch {
+	case !c.tokensFit(s.need, c.now, span, false):
+		v.Reason, v.Rule, v.Text = ReasonTokenExhausted, 9, c.tokenText(s)
+	case room < s.count:
+		v.Reason, v.Rule = ReasonInsufficientResources, 5
+		if e.ahead != nil {
+			v.Reason, v.Rule = ReasonBackfillNoFit, 15
+		}
+		v.Text = c.roomText(s, near, room)
+	default:
+		v.Reason, v.Rule = ReasonBackfillWouldDelayHead, 15
+		if s.span == never {
+			v.Reason = ReasonBackfillNoWalltime
+		}
+		v.Text = c.delayText(s, near)
+	}
+	return v
+}
+
+func (c *cluster) tokenText(s *shape) string {
+	for _, a := range s.need.tokens {
+		t := c.tokens[a.kind]
+		if free := left(t.total, t.used); a.n > free {
+			return fmt.Sprintf("wants %d of token %s, %d free of %d", a.n, c.tokNames.list[a.kind], free, t.total)
+		}
+	}
+	return "wants tokens that are taken"
+}
+
+func (c *cluster) roomText(s *shape, near *node, room int) string {
+	text := "wants " + c.wants(s)
+	if s.count > 1 {
+		text += fmt.Sprintf("; %s room now", plural(room, "node has", "nodes have"))
+	}
+	if near == nil {
+		return text
+	}
+	return text + ", nearest node " + c.lacks(near, s, &near.now)
+}
+
+func (c *cluster) delayText(s *shape, near *node) string {
+	who := "a planned start"
+	if near != nil && len(near.plans) > 0 {
+		who = "the planned start of " + string(near.plans[0].id)
+	}
+	if s.span == never {
+		return "has no walltime, so it might delay " + who
+	}
+	return fmt.Sprintf("may run for %s, which would delay %s", s.span.Round(time.Second), who)
+}
+
+// wants says what a shape asks for.
+func (c *cluster) wants(s *shape) string {
+	var parts []string
+	w := s.need
+	if w.cores > 0 {
+		parts = append(parts, plural(int(w.cores), coreWord(w, true), coreWord(w, false)))
+	}
+	if w.memory > 0 {
+		parts = append(parts, bytesText(w.memory))
+	}
+	for _, a := range w.devices {
+		parts = append(parts, fmt.Sprintf("%d %s", a.n, c.kinds.list[a.kind]))
+	}
+	text := strings.Join(parts, ", ")
+	if text == "" {
+		text = "a place"
+	}
+	if w.exclusive != coordinator.ExclusiveNone {
+		text += " (exclusive " + w.exclusive.String() + ")"
+	}
+	if s.count > 1 {
+		return fmt.Sprintf("%d nodes with %s each", s.count, text)
+	}
+	return text
+}
+
+func coreWord(w *need, one bool) string {
+	switch {
+	case w.threads && one:
+		return "thread"
+	case w.threads:
+		return "threads"
+	case one:
+		return "core"
+	}
+	return "cores"
+}
+
+// lacks says what a node has too little of; without a tally, of what it has in all.
+func (c *cluster) lacks(n *node, s *shape, t *tally) string {
+	empty := t == nil
+	if empty {
+		t = n.nothing()
+	}
+	var parts []string
+	add := func(free, total uint64, say func(uint64) string, noun string) {
+		if empty {
+			parts = append(parts, say(total)+noun)
+			return
+		}
+		parts = append(parts, say(free)+" free of "+say(total)+noun)
+	}
+	number := func(v uint64) string { return fmt.Sprint(v) }
+	if free := left(n.cores, t.cores); n.coresFor(s.need) > free {
+		add(free, n.cores, number, " cores")
+	}
+	if free := left(n.memory, t.memory); s.need.memory > free {
+		add(free, n.memory, bytesText, " memory")
+	}
+	for _, a := range s.need.devices {
+		free, total := uint64(0), uint64(0)
+		if i := n.def.device(a.kind); i >= 0 {
+			free, total = left(n.devices[i], t.devices[i]), n.devices[i]
+		}
+		if a.n > free {
+			add(free, total, number, " "+c.kinds.list[a.kind])
+		}
+	}
+	if !empty && len(parts) == 0 {
+		parts = append(parts, fmt.Sprintf("%s in the way of exclusive use", plural(t.count, "allocation", "allocations")))
+	}
+	return fmt.Sprintf("%s has %s", n.id, strings.Join(parts, ", "))
+}
+
+func bytesText(n uint64) string {
+	units := [...]string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	v, i := float64(n), 0
+	for v >= 1024 && i < len(units)-1 {
+		v, i = v/1024, i+1
+	}
+	return fmt.Sprintf("%.4g %s", math.Floor(v*100)/100, units[i])
+}
+
+// shortfall is how far a node is from holding a request: the missing shares added up.
+func (n *node) shortfall(t *tally, w *need) float64 {
+	missing := func(wanted, free uint64) float64 {
+		if wanted <= free {
+			return 0
+		}
+		return float64(wanted-free) / float64(wanted)
+	}
+	sum := missing(n.coresFor(w), left(n.cores, t.cores)) + missing(w.memory, left(n.memory, t.memory))
+	for _, a := range w.devices {
+		free := uint64(0)
+		if i := n.def.device(a.kind); i >= 0 {
+			free = left(n.devices[i], t.devices[i])
+		}
+		sum += missing(a.n, free)
+	}
+	return sum
+}
+
+// nearest is the node that misses least, and how many nodes of the best definition have room now.
+func (x *explainer) nearest(s *shape) (*node, int) {
+	if x.budget == 0 {
+		return nil, x.room(s)
+	}
+	x.budget--
+	var best *node
+	least := math.Inf(1)
+	for _, def := range s.defs {
+		for _, n := range def.nodes {
+			if !n.schedulable || s.excludes(n) || !n.large(s.need) {
+				continue
+			}
+			short := n.shortfall(&n.now, s.need)
+			if !n.joins(&n.now, s.need, s.workflow) {
+				short += float64(n.now.count)
+			}
+			if s.count > 1 && short == 0 {
+				continue // it has room: another one is missing
+			}
+			if short < least || short == least && n.rank < best.rank {
+				best, least = n, short
+			}
+		}
+	}
+	return best, x.room(s)
+}
+
+// room is the most nodes of one candidate that would take the shape now, up to its count.
+func (x *explainer) room(s *shape) int {
+	most := 0
+	for _, def := range s.defs {
+		look := search{c: x.d.c, shape: s, want: s.count, found: x.d.found[:0]}
+		look.walk(def.root)
+		x.d.found = look.found
+		most = max(most, len(look.found))
+	}
+	return most
+}
+
+// blocking names the holds whose end would let the entry start: on the planned nodes if it has
+// a plan, else on the nearest node.
+func (c *cluster) blocking(e *entry, near *node) []coordinator.AllocationID {
+	s := e.shape
+	var holds []*hold
+	switch {
+	case e.plan != nil:
+		for _, n := range e.plan.nodes {
+			holds = append(holds, n.inTheWay(c, s)...)
+		}
+	case near != nil && s.count == 1:
+		holds = near.inTheWay(c, s)
+	}
+	for _, a := range s.need.tokens {
+		holds = append(holds, c.tokens[a.kind].inTheWay(a.n)...)
+	}
+	ids := make([]coordinator.AllocationID, 0, len(holds))
+	for _, h := range holds {
+		ids = append(ids, h.id)
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	return ids[:min(len(ids), maxBlocking)]
+}
+
+func byEnd(a, b *hold) int {
+	return cmp.Or(cmp.Compare(a.to, b.to), cmp.Compare(a.id, b.id))
+}
+
+// inTheWay is the holds that have to end for the shape to fit, the first to end first, less
+// those that turn out not to be needed.
+func (n *node) inTheWay(c *cluster, s *shape) []*hold {
+	ends := slices.SortedFunc(slices.Values(n.holds), byEnd)
+	fits := func(holds ...[]*hold) bool {
+		c.scratch.reset(len(n.devices))
+		for _, list := range holds {
+			for _, h := range list {
+				c.scratch.add(n, h)
+			}
+		}
+		return n.fits(&c.scratch, s.need, s.workflow)
+	}
+	gone := 0
+	for gone < len(ends) && !fits(ends[gone:]) {
+		gone++
+	}
+	var out, back []*hold
+	for i, h := range ends[:gone] {
+		if fits(ends[gone:], back, ends[i:i+1]) {
+			back = append(back, h)
+		} else {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// inTheWay is the first holders to end whose tokens make enough.
+func (t *token) inTheWay(n uint64) []*hold {
+	free := left(t.total, t.used)
+	var out []*hold
+	for _, h := range slices.SortedFunc(slices.Values(t.holds), byEnd) {
+		if n <= free {
+			break
+		}
+		free += t.of(h)
+		out = append(out, h)
+	}
+	return out
+}

@@ -1,0 +1,275 @@
+package sched
+
+import (
+	"slices"
+	"time"
+
+	"substrate/coordinator"
+)
+
+// definition is one class of nodes with the index of those that can be used.
+type definition struct {
+	id        coordinator.DefinitionID
+	cost      float64
+	order     int
+	number    int // position in candidate order
+	exclusive coordinator.Exclusive
+	nodes     []*node // by id, usable or not
+	root      *node   // index of schedulable nodes, fullest first
+	kinds     []int   // device kinds that its nodes have
+	local     []int   // device kind → 1 + index in kinds
+	maxTPC    uint64  // most threads per core of any node
+}
+
+func (d *definition) addKind(kind int) {
+	for len(d.local) <= kind {
+		d.local = append(d.local, 0)
+	}
+	if d.local[kind] == 0 {
+		d.kinds = append(d.kinds, kind)
+		d.local[kind] = len(d.kinds)
+	}
+}
+
+// device is the index of a device kind among those of the definition, -1 if it has none.
+func (d *definition) device(kind int) int {
+	if kind < len(d.local) {
+		return d.local[kind] - 1
+	}
+	return -1
+}
+
+// node is one machine: what it has, who is there, and its place in the index.
+type node struct {
+	id          coordinator.NodeID
+	def         *definition
+	rank        int // by id
+	schedulable bool
+	why         string
+	cores       uint64
+	perCore     uint64 // hardware threads per core
+	memory      uint64
+	devices     []uint64 // by the definition's device index
+	hasDevices  bool
+	now         tally
+	holds       []*hold
+	plans       []*hold
+	tree        branch
+}
+
+func newNode(n *Node, def *definition, kinds *names, rank int) *node {
+	made := &node{
+		id: n.ID, def: def, rank: rank, schedulable: n.Schedulable, why: n.Why,
+		cores: uint64(n.Cores), perCore: 1, memory: uint64(n.Memory),
+		devices: make([]uint64, len(def.kinds)),
+	}
+	if n.Cores > 0 && n.Threads > uint32(n.Cores) {
+		made.perCore = uint64(n.Threads) / uint64(n.Cores)
+	}
+	for i, kind := range def.kinds {
+		made.devices[i] = uint64(n.Devices[kinds.list[kind]])
+		made.hasDevices = made.hasDevices || made.devices[i] > 0
+	}
+	return made
+}
+
+// reset empties the sums of what is on the node.
+func (n *node) reset() { n.now.reset(len(n.devices)) }
+
+// coresFor is the number of whole cores that a request takes: no core is shared.
+func (n *node) coresFor(w *need) uint64 {
+	if !w.threads {
+		return w.cores
+	}
+	return (w.cores + n.perCore - 1) / n.perCore
+}
+
+// mode is how a request would hold this node.
+func (n *node) mode(w *need) coordinator.Exclusive { return strongest(w.exclusive, n.def.exclusive) }
+
+func strongest(a, b coordinator.Exclusive) coordinator.Exclusive {
+	switch {
+	case a == coordinator.ExclusiveJob || b == coordinator.ExclusiveJob:
+		return coordinator.ExclusiveJob
+	case a == coordinator.ExclusiveWorkflow || b == coordinator.ExclusiveWorkflow:
+		return coordinator.ExclusiveWorkflow
+	}
+	return coordinator.ExclusiveNone
+}
+
+// tally is the sum of what occupies a node at one time.
+type tally struct {
+	cores    uint64
+	memory   uint64
+	devices  []uint64
+	count    int
+	lock     coordinator.Exclusive  // strongest mode among the occupants
+	workflow coordinator.WorkflowID // of all of them, unless mixed
+	mixed    bool
+}
+
+func (t *tally) reset(devices int) {
+	kept := t.devices[:0]
+	*t = tally{devices: slices.Grow(kept, devices)[:devices]}
+	clear(t.devices)
+}
+
+// nothing is the tally of the empty node.
+func (n *node) nothing() *tally { return &tally{devices: make([]uint64, len(n.devices))} }
+
+func (t *tally) add(n *node, h *hold) {
+	t.cores += n.coresFor(h.need)
+	t.memory = plus(t.memory, h.need.memory)
+	for _, a := range h.need.devices {
+		if i := n.def.device(a.kind); i >= 0 {
+			t.devices[i] += a.n
+		}
+	}
+	if t.count == 0 {
+		t.workflow = h.workflow
+	} else if t.workflow != h.workflow {
+		t.mixed = true
+	}
+	t.count++
+	t.lock = strongest(t.lock, n.mode(h.need))
+}
+
+// room reports whether the amounts fit beside the tally.
+func (n *node) room(t *tally, w *need) bool {
+	if n.coresFor(w) > left(n.cores, t.cores) || w.memory > left(n.memory, t.memory) {
+		return false
+	}
+	for _, a := range w.devices {
+		i := n.def.device(a.kind)
+		if i < 0 || a.n > left(n.devices[i], t.devices[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// joins reports whether exclusive use, of the node or by the request, lets the two share.
+func (n *node) joins(t *tally, w *need, workflow coordinator.WorkflowID) bool {
+	if t.count == 0 {
+		return true
+	}
+	mode := n.mode(w)
+	switch strongest(mode, t.lock) {
+	case coordinator.ExclusiveJob:
+		return false
+	case coordinator.ExclusiveWorkflow:
+		return !t.mixed && t.workflow == workflow
+	}
+	return true
+}
+
+func (n *node) fits(t *tally, w *need, workflow coordinator.WorkflowID) bool {
+	return n.room(t, w) && n.joins(t, w, workflow)
+}
+
+// large reports whether the node could hold the request if it were empty.
+func (n *node) large(w *need) bool {
+	if n.coresFor(w) > n.cores || w.memory > n.memory {
+		return false
+	}
+	for _, a := range w.devices {
+		if i := n.def.device(a.kind); i < 0 || a.n > n.devices[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// tallyAt sums what occupies the node at a time, plans included if asked.
+func (n *node) tallyAt(t *tally, at time.Duration, plans bool) {
+	t.reset(len(n.devices))
+	for _, h := range n.holds {
+		if h.activeAt(at) {
+			t.add(n, h)
+		}
+	}
+	if !plans {
+		return
+	}
+	for _, p := range n.plans {
+		if p.activeAt(at) {
+			t.add(n, p)
+		}
+	}
+}
+
+// openFor reports whether the request fits on the node for the whole span, beside the plans
+// there. Holds only end, so usage can rise only where a plan starts.
+func (c *cluster) openFor(n *node, s *shape, from, to time.Duration) bool {
+	c.work += 1 + len(n.plans)
+	for _, p := range n.plans {
+		if p.atNever() && to == never {
+			return false
+		}
+	}
+	n.tallyAt(&c.scratch, from, true)
+	if !n.fits(&c.scratch, s.need, s.workflow) {
+		return false
+	}
+	for _, p := range n.plans {
+		if p.from <= from || p.from >= to {
+			continue
+		}
+		n.tallyAt(&c.scratch, p.from, true)
+		if !n.fits(&c.scratch, s.need, s.workflow) {
+			return false
+		}
+	}
+	return true
+}
+
+// fullness orders nodes for packing (rule 6): see the package comment.
+type fullness struct {
+	hasDevices bool
+	devices    uint64 // free, of all kinds
+	cores      uint64 // free
+	memory     uint64 // free
+	rank       int
+}
+
+func (n *node) fullness(t *tally) fullness {
+	f := fullness{hasDevices: n.hasDevices, cores: left(n.cores, t.cores), memory: left(n.memory, t.memory), rank: n.rank}
+	for i, total := range n.devices {
+		f.devices += left(total, t.devices[i])
+	}
+	return f
+}
+
+func (f fullness) compare(g fullness) int {
+	switch {
+	case f.hasDevices != g.hasDevices:
+		return order(g.hasDevices)
+	case f.devices != g.devices:
+		return order(f.devices < g.devices)
+	case f.cores != g.cores:
+		return order(f.cores < g.cores)
+	case f.memory != g.memory:
+		return order(f.memory < g.memory)
+	case f.rank != g.rank:
+		return order(f.rank < g.rank)
+	}
+	return 0
+}
+
+func order(less bool) int {
+	if less {
+		return -1
+	}
+	return 1
+}
+
+// lasting counts the occupants that have no known end.
+func (n *node) lasting() int {
+	count := 0
+	for _, h := range n.holds {
+		if h.to == never {
+			count++
+		}
+	}
+	return count
+}

@@ -1,0 +1,46 @@
+package sched
+
+import "fmt"
+
+// Reason is the closed, append-only set of reasons for waiting (API.md §Vocabulary).
+type Reason uint8
+
+const (
+	ReasonInsufficientResources Reason = iota + 1
+	ReasonTokenExhausted
+	ReasonDrained
+	ReasonNoAdmissibleDefinition
+	ReasonBlockedByOrder // an earlier allocation of the class waits for the same nodes (rule 4)
+	ReasonBackfillNoWalltime
+	ReasonBackfillWouldDelayHead
+	ReasonBackfillNoFit
+	ReasonArrayConcurrency
+	ReasonNoNode // admissible, but no node of those definitions exists or is ready
+	ReasonQueueDepth
+	ReasonHardwareUnknown
+)
+
+var reasonWords = [...]string{
+	ReasonInsufficientResources:  "insufficient-resources",
+	ReasonTokenExhausted:         "token-exhausted",
+	ReasonDrained:                "drained",
+	ReasonNoAdmissibleDefinition: "no-admissible-definition",
+	ReasonBlockedByOrder:         "blocked-by-order",
+	ReasonBackfillNoWalltime:     "backfill-no-walltime",
+	ReasonBackfillWouldDelayHead: "backfill-would-delay-head",
+	ReasonBackfillNoFit:          "backfill-no-fit",
+	ReasonArrayConcurrency:       "array-concurrency",
+	ReasonNoNode:                 "awaiting-provisioning",
+	ReasonQueueDepth:             "queue-depth",
+	ReasonHardwareUnknown:        "hardware-unknown",
+}
+
+func (r Reason) String() string {
+	if r > 0 && int(r) < len(reasonWords) {
+		return reasonWords[r]
+	}
+	return fmt.Sprintf("unknown(%d)", uint8(r))
+}
+
+// MarshalText writes the word that users see.
+func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }

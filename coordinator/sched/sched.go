@@ -1,0 +1,123 @@
+package sched
+
+import (
+	"time"
+
+	"substrate/coordinator"
+)
+
+// Snapshot is everything one decision depends on. Slices may come in any order:
+// the plan does not depend on it. Decide does not change the snapshot. Ids are unique within
+// each slice, and no id is both a request and a placement.
+type Snapshot struct {
+	Now         time.Time
+	Config      Config
+	Definitions []Definition
+	Nodes       []Node
+	Requests    []Request   // waiting: nothing of theirs occupies a node
+	Placements  []Placement // starting, running or preempting
+	Tokens      map[string]uint32
+}
+
+// Config is the part of the `scheduler:` block that placement depends on.
+type Config struct {
+	Backfill         coordinator.Backfill
+	PreemptionNotice time.Duration
+	QueueDepth       int // 0: no limit
+}
+
+// Definition orders the candidates of rule 6.
+type Definition struct {
+	ID          coordinator.DefinitionID
+	Order       int     // position in the file
+	CostPerHour float64 // USD; unknown costs are given as +Inf and come last
+	Exclusive   coordinator.Exclusive
+}
+
+// Node is one machine that is known to the coordinator.
+type Node struct {
+	ID         coordinator.NodeID
+	Definition coordinator.DefinitionID // "" is unassigned: nothing is placed there
+	Cores      coordinator.Cores        // physical cores in total
+	Threads    uint32                   // logical CPUs in total
+	Memory     coordinator.Bytes
+	Devices    map[string]uint32
+	// Schedulable is false when the node is cordoned, draining, not ready or lost (rule 25).
+	Schedulable bool
+	Why         string // in words, when not schedulable: "cordoned", "draining", "not-ready"
+}
+
+// Request is one allocation that waits. Admissible holds the definitions that policy, grant,
+// annotations, resources and class allow (rule 6), found by the engine before the call.
+type Request struct {
+	ID         coordinator.AllocationID
+	Workflow   coordinator.WorkflowID
+	Class      coordinator.Class
+	Returned   bool // preempted with retry: goes to the front of its class (rule 3)
+	Priority   float64
+	Submitted  time.Time
+	Walltime   time.Duration // 0: none ("never ends")
+	Nodes      uint32        // gang size; ≥ 1
+	Resources  coordinator.Resources
+	Admissible []coordinator.DefinitionID
+	// Unrestricted marks internal and system work that every policy refused.
+	Unrestricted bool
+	// Exclude lists nodes that this request must not use (annotation mismatch by hardware keys).
+	Exclude []coordinator.NodeID
+	// Group is the concurrency group of a task array ("" for none) and GroupFree the number
+	// of its members that may start now.
+	Group     string
+	GroupFree int
+}
+
+// Placement is an allocation that occupies resources now.
+type Placement struct {
+	ID        coordinator.AllocationID
+	Workflow  coordinator.WorkflowID
+	Class     coordinator.Class
+	Priority  float64
+	Started   time.Time
+	Walltime  time.Duration // 0: none
+	Nodes     []coordinator.NodeID
+	Resources coordinator.Resources
+	// Group is the concurrency group of a task array ("" for none); its end frees one place there.
+	Group string
+	// Ending is set once a stop or notice is under way; the resources are held until the node says so.
+	Ending bool
+}
+
+// Plan is what Decide wants done. The engine writes it before it acts on it.
+type Plan struct {
+	Starts []Start // in queue order
+	Waits  []Wait  // one per request that does not start, in queue order
+}
+
+// Start places an allocation on nodes, all at once (rule 5).
+type Start struct {
+	ID         coordinator.AllocationID
+	Definition coordinator.DefinitionID
+	Nodes      []coordinator.NodeID // sorted; len == Request.Nodes
+	Rule       int                  // the rule that let it start: 4 in order, 15 by backfill
+}
+
+// Wait says why an allocation does not start now.
+type Wait struct {
+	ID       coordinator.AllocationID
+	Class    coordinator.Class
+	Position int // 1..n within the class (rule 1)
+	// EstimatedStart is zero when no known end lets it start, and for work so far back in the
+	// queue that estimates stop before it. Never before Snapshot.Now.
+	EstimatedStart time.Time
+	Verdict        Verdict
+}
+
+// Verdict is a reason with its rule number and plain words.
+type Verdict struct {
+	Reason Reason
+	Rule   int
+	Text   string
+	// Blocking names placements whose end would let the allocation start, at most 8, by id.
+	Blocking []coordinator.AllocationID
+	// Nearest is the node that is closest to holding the request, "" if none could.
+	Nearest coordinator.NodeID
+}
