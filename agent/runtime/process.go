@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -46,7 +45,7 @@ type Process struct {
 	mu       sync.Mutex
 	pending  map[RunID]startRequest // asked for, nothing heard yet: asked again of the next keeper
 	stops    map[RunID]stopRequest  // asked for, no end heard yet: asked again of the next keeper
-	seen     map[RunID]bool         // runs the connected keeper has told about
+	seen     map[RunID]bool         // runs in the connected keeper's snapshot; nil once it is complete
 	outbox   []request
 	dirty    map[RunID]Status // to be told by Updates
 	open     map[RunID]bool   // runs that have not ended: a lost keeper must be replaced
@@ -95,7 +94,7 @@ func NewProcess(opts ProcessOptions) (*Process, error) {
 	}
 	return &Process{
 		opts: opts, accounts: accounts{runsAsCaller: opts.RunsAsCaller},
-		pending: map[RunID]startRequest{}, stops: map[RunID]stopRequest{}, seen: map[RunID]bool{}, dirty: map[RunID]Status{}, open: map[RunID]bool{},
+		pending: map[RunID]startRequest{}, stops: map[RunID]stopRequest{}, dirty: map[RunID]Status{}, open: map[RunID]bool{},
 		room: make(chan struct{}), work: make(chan struct{}, 1), changed: make(chan struct{}, 1), known: make(chan struct{}),
 	}, nil
 }
@@ -352,7 +351,7 @@ func (p *Process) reapKeeper() {
 func (p *Process) again() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	clear(p.seen)
+	p.seen = map[RunID]bool{}
 	queued, stopping := map[RunID]bool{}, map[RunID]bool{}
 	for _, req := range p.outbox {
 		if req.Stop != nil {
@@ -401,7 +400,10 @@ func (p *Process) take(rep reply) {
 	}
 	for _, s := range rep.Statuses {
 		delete(p.pending, s.ID)
-		p.dirty[s.ID], p.seen[s.ID] = s, true
+		p.dirty[s.ID] = s
+		if p.seen != nil {
+			p.seen[s.ID] = true
+		}
 		if s.State == StateEnded {
 			delete(p.open, s.ID)
 			delete(p.stops, s.ID)
@@ -411,6 +413,7 @@ func (p *Process) take(rep reply) {
 	}
 	if rep.Snapshot {
 		p.missing()
+		p.seen = nil
 		select {
 		case <-p.known:
 		default:
@@ -419,10 +422,6 @@ func (p *Process) take(rep reply) {
 	}
 	if len(p.dirty) > 0 {
 		poke(p.changed)
-	}
-	if len(p.seen) > len(p.open) {
-		// Only open runs are compared with a snapshot.
-		maps.DeleteFunc(p.seen, func(id RunID, _ bool) bool { return !p.open[id] })
 	}
 }
 
