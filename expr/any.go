@@ -1,0 +1,50 @@
+package expr
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/expr-lang/expr/vm"
+)
+
+// truth evaluates a true-or-false expression by the rules of conditions.
+func (l *language) truth(src string, env *NodeEnv) (any, error) {
+	c, err := l.condition(src)
+	if err != nil {
+		return nil, err
+	}
+	switch out := c.Eval(env); out.Value {
+	case True, False:
+		return out.Value == True, nil
+	case Failed:
+		return nil, fmt.Errorf("cannot evaluate expression: %s", out.Err)
+	}
+	return nil, nil
+}
+
+func runAny(m *vm.VM, p *vm.Program, env any) (any, error) {
+	out, err := run(m, p, env)
+	if err != nil {
+		return nil, fmt.Errorf("cannot evaluate expression: %w", err)
+	}
+	return out, nil
+}
+
+// groupValue is the present facts of a group when the source is nothing but its name.
+func (d *dialect) groupValue(src string, env *NodeEnv) map[string]any {
+	group := strings.TrimSpace(src)
+	f, ok := fieldOf(d.env, group)
+	if !ok || f.Type.Kind() != reflect.Pointer || group == "modalias" {
+		return nil
+	}
+	out := map[string]any{}
+	v := reflect.ValueOf(env).Elem().FieldByIndex(f.Index)
+	for i := range f.Type.Elem().NumField() {
+		tag := f.Type.Elem().Field(i).Tag.Get("expr")
+		if factsRead([]name{{fact: group + "." + tag}})&env.absent == 0 && !v.IsNil() {
+			out[tag] = v.Elem().Field(i).Interface()
+		}
+	}
+	return out
+}

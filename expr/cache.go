@@ -1,0 +1,82 @@
+package expr
+
+import (
+	"crypto/sha256"
+	"sync"
+)
+
+// Cache compiles each source once and shares the result and the machines behind it. It holds
+// what it was asked for, so a caller makes one per configuration revision. Safe for concurrent use.
+type Cache struct {
+	language *language
+
+	mu         sync.Mutex
+	conditions map[sourceHash]*Condition
+	policies   map[sourceHash]*Policy
+	priorities map[sourceHash]*Priority
+	previous   *Cache
+}
+
+type sourceHash [sha256.Size]byte
+
+// NewCache is an empty cache. What is asked for and stands in previous (may be nil) is taken
+// over; call Settle when the new revision is complete, so that the rest of previous goes.
+func NewCache(previous *Cache) *Cache {
+	c := &Cache{
+		language:   newLanguage(),
+		conditions: map[sourceHash]*Condition{},
+		policies:   map[sourceHash]*Policy{},
+		priorities: map[sourceHash]*Priority{},
+		previous:   previous,
+	}
+	if previous != nil {
+		c.language = previous.language
+		previous.Settle()
+	}
+	return c
+}
+
+// Settle lets go of the previous cache.
+func (c *Cache) Settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.previous = nil
+}
+
+// Condition is CompileCondition through the cache; refusals are not kept.
+func (c *Cache) Condition(src string) (*Condition, error) {
+	return cached(c, src, func(c *Cache) map[sourceHash]*Condition { return c.conditions }, c.language.condition)
+}
+
+// Policy is CompilePolicy through the cache; refusals are not kept.
+func (c *Cache) Policy(src string) (*Policy, error) {
+	return cached(c, src, func(c *Cache) map[sourceHash]*Policy { return c.policies }, c.language.policy)
+}
+
+// Priority is CompilePriority through the cache; refusals are not kept.
+func (c *Cache) Priority(src string) (*Priority, error) {
+	return cached(c, src, func(c *Cache) map[sourceHash]*Priority { return c.priorities }, c.language.rank)
+}
+
+func cached[T any](c *Cache, src string, table func(*Cache) map[sourceHash]*T, compile func(string) (*T, error)) (*T, error) {
+	key := sourceHash(sha256.Sum256([]byte(src)))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if found := table(c)[key]; found != nil {
+		return found, nil
+	}
+	found := (*T)(nil)
+	if p := c.previous; p != nil {
+		p.mu.Lock()
+		found = table(p)[key]
+		p.mu.Unlock()
+	}
+	if found == nil {
+		var err error
+		if found, err = compile(src); err != nil {
+			return nil, err
+		}
+	}
+	table(c)[key] = found
+	return found, nil
+}

@@ -1,0 +1,105 @@
+package expr
+
+import "reflect"
+
+// Condition says whether a node belongs to a definition. It is safe for concurrent use.
+type Condition struct {
+	source   string
+	language *language
+	formula  *formula
+}
+
+// Outcome is the value of a condition on one node. Parts is empty where Value is True.
+type Outcome struct {
+	Value Truth  `json:"value"`
+	Err   string `json:"error,omitempty"` // set where Value is Failed
+	Parts []Part `json:"parts,omitempty"`
+}
+
+// CompileCondition checks a condition against NodeEnv. The error is an *Error.
+func CompileCondition(src string) (*Condition, error) { return newLanguage().condition(src) }
+
+func (l *language) condition(src string) (*Condition, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f, e := l.node.formula(src)
+	if e != nil {
+		return nil, e
+	}
+	return &Condition{source: src, language: l, formula: f}, nil
+}
+
+// Source is the text the condition was compiled from.
+func (c *Condition) Source() string { return c.source }
+
+// Names are the facts the condition reads, sorted.
+func (c *Condition) Names() []string { return c.formula.names() }
+
+func (f *formula) names() []string {
+	var all []name
+	for _, l := range f.leaves {
+		all = append(all, l.names...)
+	}
+	return texts(all)
+}
+
+// Match is the value of the condition alone, for when nobody asks why.
+func (c *Condition) Match(env *NodeEnv) Truth {
+	if env == nil {
+		return Unknown
+	}
+	m := c.language.machine()
+	defer c.language.release(m)
+	r := evaluation{formula: c.formula, machine: m, env: env, absent: env.absent}
+	return c.formula.root.eval(r.leafValue)
+}
+
+// Eval is the value of the condition, and what kept it from being true.
+func (c *Condition) Eval(env *NodeEnv) Outcome {
+	if env == nil {
+		return Outcome{Value: Unknown}
+	}
+	m := c.language.machine()
+	defer c.language.release(m)
+	r := &evaluation{formula: c.formula, machine: m, env: env, absent: env.absent}
+	out := Outcome{Value: c.formula.root.eval(r.leafValue)}
+	if out.Value == True {
+		return out
+	}
+	if out.Value == Failed {
+		out.Err = r.err.Error()
+	}
+	out.Parts = c.formula.parts(r)
+	return out
+}
+
+// EvalAny is the value of any expression over a node: text, number, truth value or list. It is
+// nil where the value is unknown because a fact is absent. A bare group gives its present facts
+// as a map.
+func EvalAny(src string, env *NodeEnv) (any, error) {
+	l := newLanguage()
+	if env == nil {
+		env = &NodeEnv{absent: ^uint64(0)}
+	}
+	if group := l.node.groupValue(src, env); group != nil {
+		return group, nil
+	}
+	n, e := l.node.read(src)
+	if e != nil {
+		return nil, e
+	}
+	names := l.node.namesIn(n)
+	p, t, e := l.node.compile(src, n)
+	if e != nil {
+		return nil, e
+	}
+	if isKind(t, reflect.Bool) {
+		return l.truth(src, env)
+	}
+	if factsRead(names)&env.absent != 0 {
+		return nil, nil
+	}
+	m := l.machine()
+	defer l.release(m)
+	return runAny(m, p, env)
+}

@@ -1,0 +1,205 @@
+package expr
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/expr-lang/expr/file"
+)
+
+// Error is why an expression was refused. Line and Column count from 1 within the source,
+// columns in characters. Message holds nothing of the library's insides.
+type Error struct {
+	Line, Column int
+	Message      string
+	Hint         string // what to write instead; may be empty
+}
+
+func (e *Error) Error() string {
+	text := fmt.Sprintf("cannot compile expression: line %d, column %d: %s", e.Line, e.Column, e.Message)
+	if e.Hint != "" {
+		text += " (" + e.Hint + ")"
+	}
+	return text
+}
+
+// errorAt places a message at a character offset of the source.
+func errorAt(src string, offset int, format string, args ...any) *Error {
+	line, column := position(src, offset)
+	return &Error{Line: line, Column: column, Message: fmt.Sprintf(format, args...)}
+}
+
+func (e *Error) hint(format string, args ...any) *Error {
+	e.Hint = fmt.Sprintf(format, args...)
+	return e
+}
+
+// position turns a character offset into line and column, both from 1.
+func position(src string, offset int) (line, column int) {
+	line, column = 1, 1
+	for _, r := range src {
+		if offset <= 0 {
+			break
+		}
+		offset--
+		if r == '\n' {
+			line++
+			column = 1
+		} else {
+			column++
+		}
+	}
+	return line, column
+}
+
+// runeOffset is the character offset of a byte offset.
+func runeOffset(src string, at int) int { return utf8.RuneCountInString(src[:at]) }
+
+// fromLibrary turns an error of the library into one that a person can act on.
+func (d *dialect) fromLibrary(src string, err error) *Error {
+	e := &Error{Line: 1, Column: 1, Message: err.Error()}
+	at := -1
+	var fe *file.Error
+	if errors.As(err, &fe) {
+		e.Line, e.Column = position(src, fe.From)
+		e.Message = fe.Message
+		at = fe.From
+	}
+	e.Message = cleaned(e.Message)
+	e.Hint = d.hintFor(e.Message, src, at)
+	if word := unknownWord(e.Message); word != "" {
+		e.Message = "unknown name " + word
+	}
+	return e
+}
+
+// cleaned drops stack traces, Go type names and token kinds from a library message.
+func cleaned(message string) string {
+	message, _, _ = strings.Cut(message, "\n")
+	message = strings.TrimPrefix(message, "compilation failed: ")
+	for _, r := range []struct{ pattern, with string }{
+		{`(?:Operator|Identifier|Number|String|Bracket|Bytes)\((".*")\)`, "$1"},
+		{`unexpected token EOF`, "the expression ends too early"},
+		{`\*?expr\.\w+`, "group"},
+		{`\bmap\[string\](?:string|uint32)\b`, "map"},
+		{`\[\](?:string|interface \{\})`, "list"},
+		{`\b(?:u?int(?:8|16|32|64)?|float(?:32|64))\b`, "number"},
+		{`\bstring\b`, "text"},
+		{`\bfunc\([^)]*\) ?\S*`, "function"},
+		{`\binterface \{\}`, "any"},
+	} {
+		message = regexp.MustCompile(r.pattern).ReplaceAllString(message, r.with)
+	}
+	return strings.TrimSpace(message)
+}
+
+// unknownWord is the name that a library message does not know, or "".
+func unknownWord(message string) string {
+	for _, p := range []string{`^unknown (?:name|field) (\S+)`, `has no (?:field|method) (\S+)`} {
+		if m := regexp.MustCompile(p).FindStringSubmatch(message); m != nil {
+			return m[1]
+		}
+	}
+	return ""
+}
+
+// hintFor knows the slips that people make; at is the character the library pointed to, or -1.
+func (d *dialect) hintFor(message, src string, at int) string {
+	if word := unknownWord(message); word != "" {
+		return d.suggest(word)
+	}
+	has := func(part string) bool { return strings.Contains(message, part) }
+	switch {
+	case has(`unexpected token "#"`):
+		return "comments start with //"
+	case has(`unexpected token "="`):
+		return "== compares"
+	case has(`unexpected token "&"`):
+		return "&& or and joins conditions"
+	case has(`unexpected token "AND"`), has(`unexpected token "OR"`), has(`unexpected token "NOT"`), has(`unexpected token "IN"`):
+		return "operators are written in lower case: and, or, not, in"
+	case has("invalid char escape"), has("unable to unescape"):
+		return "write the backslash twice (\"\\\\d\") or put the pattern into backticks (`\\d`)"
+	case has("mismatched types text and number"):
+		if strings.Contains(src, "version") {
+			return `a version is text: quote it, or compare the number with float(osrelease.version_id) >= 22`
+		}
+		return "put the value into quotes, or turn the text into a number with float(…)"
+	case has("mismatched types number and text"):
+		return "write the number without quotes"
+	case has("mismatched types function and"), has("mismatched types text and function"):
+		return "call the function: hostname()"
+	case has("error parsing regexp"):
+		return globHint(literalAt(src, at))
+	}
+	return ""
+}
+
+// literalAt is the quoted text that starts at or after a character offset; only for hints.
+func literalAt(src string, at int) string {
+	if at < 0 {
+		return ""
+	}
+	rest := string([]rune(src)[min(at, utf8.RuneCountInString(src)):])
+	if m := regexp.MustCompile("[\"'`]([^\"'`]*)[\"'`]").FindStringSubmatch(rest); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// globHint tells how to write what a shell pattern was meant to say.
+func globHint(pattern string) string {
+	core := strings.Trim(pattern, "*?")
+	if core == "" || core == pattern {
+		return "matches takes a regular expression (RE2)"
+	}
+	if strings.ContainsAny(core, "*?") {
+		return fmt.Sprintf("matches takes a regular expression, not a shell pattern: use %q", ".*"+strings.ReplaceAll(core, "*", ".*")+".*")
+	}
+	return fmt.Sprintf("matches takes a regular expression, not a shell pattern: use %q or contains %q", ".*"+core+".*", core)
+}
+
+// suggest names what is nearest to an unknown word, else the groups that exist.
+func (d *dialect) suggest(word string) string {
+	best, bestScore := "", 1<<30
+	for _, name := range d.names {
+		last := strings.TrimSuffix(name[strings.LastIndexByte(name, '.')+1:], "()")
+		score := distance(strings.ToLower(word), last) * 4
+		if score > 8 && len(word) > 2 && (strings.Contains(last, word) || strings.Contains(word, last)) {
+			score = 8 + len(last)
+		}
+		if limit := 4 * max(2, len(word)/3); score <= max(limit, 40) && (distance(strings.ToLower(word), last) <= max(2, len(word)/3) || strings.Contains(last, word)) && score < bestScore {
+			best, bestScore = name, score
+		}
+	}
+	if best != "" {
+		return "did you mean " + best + "?"
+	}
+	return "known here: " + strings.Join(d.groups, ", ")
+}
+
+// distance is the Levenshtein distance of two short words.
+func distance(a, b string) int {
+	if len(a) > 64 || len(b) > 64 {
+		return 64
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		diagonal := row[0]
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			diagonal, row[j] = row[j], min(row[j]+1, row[j-1]+1, diagonal+cost)
+		}
+	}
+	return row[len(b)]
+}

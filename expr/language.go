@@ -1,0 +1,203 @@
+package expr
+
+import (
+	"errors"
+	"reflect"
+	"strings"
+	"sync"
+
+	"github.com/expr-lang/expr/ast"
+	"github.com/expr-lang/expr/checker"
+	"github.com/expr-lang/expr/checker/nature"
+	"github.com/expr-lang/expr/compiler"
+	"github.com/expr-lang/expr/conf"
+	"github.com/expr-lang/expr/file"
+	"github.com/expr-lang/expr/optimizer"
+	"github.com/expr-lang/expr/parser"
+	"github.com/expr-lang/expr/vm"
+)
+
+// language holds what compiled expressions share: the type tables of the three environments and
+// the machines that run programs.
+type language struct {
+	mu       sync.Mutex // guards the type tables: they fill up while compiling
+	node     *dialect
+	request  *dialect
+	priority *dialect
+	machines sync.Pool // of *vm.VM
+}
+
+func newLanguage() *language {
+	l := &language{
+		node:     newDialect("condition", &NodeEnv{}),
+		request:  newDialect("policy", &RequestEnv{}),
+		priority: newDialect("priority", &PriorityEnv{}),
+	}
+	l.machines.New = func() any { return &vm.VM{MemoryBudget: maxMemory} }
+	return l
+}
+
+func (l *language) machine() *vm.VM              { return l.machines.Get().(*vm.VM) }
+func (l *language) release(m *vm.VM)             { l.machines.Put(m) }
+func isKind(t reflect.Type, k reflect.Kind) bool { return t != nil && t.Kind() == k }
+
+// run runs one program; a failure comes back as a short text without the library's insides.
+func run(m *vm.VM, p *vm.Program, env any) (any, error) {
+	out, err := m.Run(p, env)
+	if err == nil {
+		return out, nil
+	}
+	message := err.Error()
+	var fe *file.Error
+	if errors.As(err, &fe) {
+		message = fe.Message
+	}
+	return nil, errors.New(cleaned(strings.TrimPrefix(message, "runtime error: ")))
+}
+
+// dialect is the language over one environment.
+type dialect struct {
+	noun   string // condition, policy, priority
+	env    reflect.Type
+	conf   *conf.Config
+	names  []string // every field and function, dotted
+	groups []string // what a name can start with
+	calls  map[string]bool
+}
+
+func newDialect(noun string, env any) *dialect {
+	d := &dialect{noun: noun, env: reflect.TypeOf(env).Elem(), calls: map[string]bool{}}
+	d.conf = &conf.Config{
+		Optimize: true, ShortCircuit: true, MaxNodes: maxNodes,
+		Functions: functions(), Builtins: conf.FunctionsTable{}, Disabled: map[string]bool{},
+	}
+	d.conf.WithEnv(env)
+	d.addNames(d.env, "")
+	return d
+}
+
+func (d *dialect) addNames(t reflect.Type, prefix string) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if !f.IsExported() {
+			continue
+		}
+		name := prefix + f.Tag.Get("expr")
+		group := name
+		switch f.Type.Kind() {
+		case reflect.Pointer:
+			d.addNames(f.Type.Elem(), name+".")
+		case reflect.Func:
+			d.calls[name] = true
+			group = name + "()"
+			d.names = append(d.names, group)
+		default:
+			d.names = append(d.names, name)
+		}
+		if prefix == "" {
+			d.groups = append(d.groups, group)
+		}
+	}
+}
+
+// fieldOf is the struct field with an expr tag.
+func fieldOf(t reflect.Type, tag string) (reflect.StructField, bool) {
+	for i := range t.NumField() {
+		if f := t.Field(i); f.IsExported() && f.Tag.Get("expr") == tag {
+			return f, true
+		}
+	}
+	return reflect.StructField{}, false
+}
+
+// read parses a source into a tree that keeps the rules of this language.
+func (d *dialect) read(src string) (ast.Node, *Error) {
+	if e := guard(src); e != nil {
+		return nil, e
+	}
+	if blank(src) {
+		return nil, errorAt(src, 0, "the expression is empty").hint("write true to admit everything")
+	}
+	tree, err := parser.ParseWithConfig(src, d.conf)
+	if err != nil {
+		return nil, d.fromLibrary(src, err)
+	}
+	r := &reader{dialect: d, src: src, left: maxNodes, states: maxPattern}
+	n := r.copy(tree.Node)
+	if r.err != nil {
+		return nil, r.err
+	}
+	return n, nil
+}
+
+// check gives every part of the tree its type and returns the type of the whole.
+func (d *dialect) check(src string, n ast.Node) (t reflect.Type, e *Error) {
+	defer contain(src, &e)
+	tree := &parser.Tree{Node: n, Source: file.NewSource(src)}
+	t, err := new(checker.Checker).Check(tree, d.conf)
+	if err != nil {
+		return nil, d.fromLibrary(src, err)
+	}
+	return t, nil
+}
+
+// compile makes a program of a tree that read returned. The tree is used up.
+func (d *dialect) compile(src string, n ast.Node) (p *vm.Program, t reflect.Type, e *Error) {
+	defer contain(src, &e)
+	if d.env == reflect.TypeFor[RequestEnv]() {
+		w := &eitherName{dialect: d, src: src, left: 4 * maxNodes}
+		ast.Walk(&n, w)
+		if w.err != nil {
+			return nil, nil, w.err
+		}
+	}
+	if t, e = d.check(src, n); e != nil {
+		return nil, nil, e
+	}
+	u := &unifier{}
+	if ast.Walk(&n, u); u.changed {
+		if t, e = d.check(src, n); e != nil {
+			return nil, nil, e
+		}
+	}
+	w := &rewriter{src: src}
+	ast.Walk(&n, w)
+	if w.err != nil {
+		return nil, nil, w.err
+	}
+	if err := optimizer.Optimize(&n, d.conf); err != nil {
+		return nil, nil, d.fromLibrary(src, err)
+	}
+	p, err := compiler.Compile(&parser.Tree{Node: n, Source: file.NewSource(src)}, d.conf)
+	if err != nil {
+		return nil, nil, d.fromLibrary(src, err)
+	}
+	return p, t, nil
+}
+
+// contain turns a panic of the library at compile time into a refusal.
+func contain(src string, e **Error) {
+	if r := recover(); r != nil {
+		*e = errorAt(src, 0, "the expression cannot be compiled")
+	}
+}
+
+// kindOf words a type for a person.
+func kindOf(t reflect.Type) string {
+	n := nature.FromType(t)
+	switch {
+	case t == nil || t.Kind() == reflect.Interface:
+		return "a value whose type depends on the input"
+	case n.IsBool():
+		return "true or false"
+	case n.IsNumber():
+		return "a number"
+	case n.IsString():
+		return "text"
+	case n.IsArray():
+		return "a list"
+	case n.IsFunc():
+		return "a function"
+	}
+	return "a group of values"
+}
