@@ -4,6 +4,8 @@ package coordinator
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"time"
 )
 
@@ -176,4 +178,15 @@ type Owner struct {
 	UserName         string         `json:"user_name"`
 	Email            string         `json:"email,omitempty"`
 	UnixUser         string         `json:"unix_user,omitempty"`
+}
+
+// String writes bytes in the largest binary unit with at most two decimals.
+func (b Bytes) String() string {
+	units := [...]string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	v, i := float64(b), 0
+	for v >= 1024 && i < len(units)-1 {
+		v /= 1024
+		i++
+	}
+	return strconv.FormatFloat(math.Round(v*100)/100, 'f', -1, 64) + " " + units[i]
 }

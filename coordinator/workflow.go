@@ -24,6 +24,8 @@ type JobSpec struct {
 	Annotations map[string]string `json:"annotations,omitempty"` // feed policies, never match
 	Class       Class             `json:"class"`
 	Preemptible bool              `json:"preemptible,omitempty"`
+	// PreemptibleSet marks a value of the job's own, which the workflow's does not replace.
+	PreemptibleSet bool `json:"preemptible_set,omitempty"`
 	// Walltime is the longest run per attempt; 0 is "no limit", only for services.
 	Walltime       time.Duration `json:"walltime,omitempty"`
 	Restart        RestartPolicy `json:"restart,omitempty"`

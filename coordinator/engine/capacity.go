@@ -1,0 +1,115 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"substrate/coordinator"
+	"substrate/coordinator/sched"
+)
+
+// isGPU tells GPU device names: "nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi".
+func isGPU(device string) bool {
+	return strings.HasSuffix(device, "/gpu") || strings.HasSuffix(device, "/gaudi")
+}
+
+// Capacity is what is free now and how long one more small job would wait, from the same decision that
+// places work: the two cannot disagree.
+func (e *Engine) Capacity(ctx context.Context) (v CapacityView, err error) {
+	now := e.opt.Now().UTC()
+	v.GeneratedAt = now
+	err = e.view(ctx, func(s *state) {
+		gpus := ""
+		freeGPUs := map[string]uint32{}
+		var freeCores coordinator.Cores
+		for _, d := range s.config.Definitions {
+			c := s.definitionCapacity(d.ID)
+			v.Definitions = append(v.Definitions, c)
+			freeCores += c.Free.Cores
+			for _, name := range sortedKeys(c.Total.Devices) {
+				if isGPU(name) {
+					gpus = cmpOr(gpus, name)
+					freeGPUs[name] += c.Free.Devices[name]
+				}
+			}
+		}
+		var sum uint32
+		for _, n := range freeGPUs {
+			sum += n
+		}
+		for _, class := range []coordinator.Class{coordinator.ClassReserved, coordinator.ClassOnDemand, coordinator.ClassBatch} {
+			c := ClassCapacity{Class: class, FreeCores: freeCores, FreeGPUs: sum}
+			if class == coordinator.ClassReserved {
+				c.FreeCores, c.FreeGPUs = 0, 0 // only inside a reservation
+			}
+			for _, a := range s.queued {
+				if a.job.spec.Class == class {
+					c.Waiting++
+				}
+			}
+			c.WaitMinutes = e.probe(s, now, class, gpus)
+			v.Classes = append(v.Classes, c)
+		}
+	})
+	return v, err
+}
+
+func (s *state) definitionCapacity(id coordinator.DefinitionID) DefinitionCapacity {
+	c := DefinitionCapacity{Definition: id, Total: coordinator.Hardware{Devices: map[string]uint32{}}, Free: coordinator.Hardware{Devices: map[string]uint32{}}}
+	for _, n := range s.config.members[id] {
+		c.Nodes++
+		if !n.known || n.status() != NodeReady {
+			continue
+		}
+		c.Ready++
+		used := n.used()
+		c.Total.Cores += n.capacity.Cores
+		c.Total.Threads += n.capacity.Threads
+		c.Total.Memory += n.capacity.Memory
+		c.Free.Cores += n.capacity.Cores - min(used.Cores, n.capacity.Cores)
+		c.Free.Memory += n.capacity.Memory - min(used.Memory, n.capacity.Memory)
+		for name, k := range n.capacity.Devices {
+			c.Total.Devices[name] += k
+			c.Free.Devices[name] += k - min(used.Devices[name], k)
+		}
+	}
+	return c
+}
+
+// probe asks the core when a one-GPU job (one core without GPUs) of a class would start if it came now;
+// nil when that is not known.
+func (e *Engine) probe(s *state, now time.Time, class coordinator.Class, gpu string) *float64 {
+	if class == coordinator.ClassReserved {
+		return nil
+	}
+	t := &tx{engine: e, state: s, now: now}
+	snap := s.snapshot(t)
+	seq := s.seq
+	id := coordinator.AllocationID(fmt.Sprintf("~probe/%s", class))
+	req := sched.Request{ID: id, Class: class, Submitted: now, Nodes: 1, Walltime: time.Hour,
+		Resources: coordinator.Resources{Cores: 1, Memory: 1 << 30}}
+	if gpu != "" {
+		req.Resources.Devices = map[string]uint32{gpu: 1}
+	}
+	for _, d := range s.config.order {
+		req.Admissible = append(req.Admissible, d)
+	}
+	snap.Requests = append(snap.Requests, req)
+	plan := sched.Decide(snap)
+	s.seq = seq // the probe's warnings are nobody's events
+	wait := 0.0
+	for _, st := range plan.Starts {
+		if st.ID == id {
+			return &wait
+		}
+	}
+	for _, w := range plan.Waits {
+		if w.ID == id && !w.EstimatedStart.IsZero() {
+			wait = max(w.EstimatedStart.Sub(now).Minutes(), 0)
+			return &wait
+		}
+	}
+	return nil
+}

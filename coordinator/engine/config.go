@@ -1,0 +1,236 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+
+	"substrate/coordinator"
+	"substrate/coordinator/config"
+	"substrate/coordinator/grant"
+	"substrate/coordinator/sched"
+	"substrate/coordinator/store"
+	"substrate/expr"
+	"substrate/strictyaml"
+)
+
+// activeConfig is the running configuration with everything worked out once.
+type activeConfig struct {
+	*coordinator.Config
+	policies    map[coordinator.DefinitionID]*expr.Policy
+	priority    *expr.Priority
+	annotations map[coordinator.DefinitionID]map[string]string // nodeAnnotations under the definition's own
+	order       []coordinator.DefinitionID                     // static ones, in file order
+	byCost      []*coordinator.Definition                      // cheapest first, then file order (rule 6)
+	candidates  []sched.Definition
+	members     map[coordinator.DefinitionID][]*node // by node id
+	forNodes    *NodeConfiguration
+
+	priorityWarned bool
+}
+
+// activate compiles a checked configuration.
+func activate(cfg *coordinator.Config) (*activeConfig, error) {
+	a := &activeConfig{
+		Config:      cfg,
+		policies:    map[coordinator.DefinitionID]*expr.Policy{},
+		annotations: map[coordinator.DefinitionID]map[string]string{},
+		members:     map[coordinator.DefinitionID][]*node{},
+		forNodes:    &NodeConfiguration{Revision: cfg.Revision},
+	}
+	var err error
+	if a.priority, err = expr.CompilePriority(cfg.Scheduler.Priority); err != nil {
+		return nil, fmt.Errorf("cannot compile scheduler.priority: %w", err)
+	}
+	bySource := map[string]*expr.Policy{} // expansions share their text
+	for i := range cfg.Definitions {
+		d := &cfg.Definitions[i]
+		merged := maps.Clone(cfg.NodeAnnotations)
+		if merged == nil {
+			merged = map[string]string{}
+		}
+		maps.Copy(merged, d.Annotations)
+		a.annotations[d.ID] = merged
+		if d.Policy != "" {
+			p := bySource[d.Policy]
+			if p == nil {
+				if p, err = expr.CompilePolicy(d.Policy); err != nil {
+					return nil, fmt.Errorf("cannot compile policy of %s: %w", d.ID, err)
+				}
+				bySource[d.Policy] = p
+			}
+			a.policies[d.ID] = p
+		}
+		if d.Kind == "static" {
+			a.order = append(a.order, d.ID)
+			a.forNodes.Definitions = append(a.forNodes.Definitions, NodeDefinition{ID: d.ID, Condition: d.Condition})
+		}
+		a.byCost = append(a.byCost, d)
+		a.candidates = append(a.candidates, sched.Definition{ID: d.ID, Order: i, CostPerHour: costOf(d), Exclusive: d.Exclusive})
+	}
+	slices.SortStableFunc(a.byCost, func(x, y *coordinator.Definition) int { return cmp.Compare(costOf(x), costOf(y)) })
+	return a, nil
+}
+
+// costOf puts unknown costs last.
+func costOf(d *coordinator.Definition) float64 {
+	if d.CostPerHour == nil {
+		return math.Inf(1)
+	}
+	return *d.CostPerHour
+}
+
+// regroup files nodes under their definitions.
+func (a *activeConfig) regroup(nodes map[coordinator.NodeID]*node) {
+	clear(a.members)
+	for _, n := range nodes {
+		if n.record.Definition != "" {
+			a.members[n.record.Definition] = append(a.members[n.record.Definition], n)
+		}
+	}
+	for _, list := range a.members {
+		slices.SortFunc(list, func(x, y *node) int { return cmp.Compare(x.id, y.id) })
+	}
+}
+
+// SetConfig makes a new revision of the given bytes, or refuses them and leaves the running one alone.
+func (e *Engine) SetConfig(ctx context.Context, c Caller, in SetConfig) (res SetConfigResult, err error) {
+	op := "set configuration " + in.File
+	checked, diags := config.Parse(in.File, in.YAML, config.Options{})
+	if derr := diags.Err(); derr != nil {
+		return res, &coordinator.Error{Kind: coordinator.ErrInvalid, Op: op, Err: derr}
+	}
+	res.Diagnostics = diags
+	active, err := activate(&checked.Config)
+	if err != nil {
+		return res, &coordinator.Error{Kind: coordinator.ErrInvalid, Op: op, Err: err}
+	}
+	digest := sha256.Sum256(in.YAML)
+	sum := hex.EncodeToString(digest[:])
+	err = e.doView(ctx, func(t *tx) error {
+		s := t.state
+		if in.IfRevision != nil && *in.IfRevision != s.config.Revision {
+			return coordinator.Errorf(coordinator.ErrConflict, op, "revision %d runs, not %d", s.config.Revision, *in.IfRevision).
+				WithHint("look at the difference with `substrate cluster config get`, then set again")
+		}
+		if n := len(s.revisions); n > 0 && s.revisions[n-1].SHA256 == sum {
+			res.Revision, res.Unchanged = s.revisions[n-1], true
+			return nil
+		}
+		rev := ConfigRevision{Revision: s.config.Revision + 1, SetAt: t.now, SetBy: c.Name, SHA256: sum, Bytes: len(in.YAML)}
+		if err := t.setConfig(active, rev, in, len(s.revisions) == 0); err != nil {
+			return err
+		}
+		res.Revision = rev
+		return nil
+	}, func(s *state) { res.Ungranted = s.ungranted() })
+	return res, err
+}
+
+// setConfig writes and activates a revision. The first configuration of a cluster is granted to the
+// organisations that exist; later definitions only where AppendGrants asks for it.
+func (t *tx) setConfig(active *activeConfig, rev ConfigRevision, in SetConfig, first bool) error {
+	s := t.state
+	targets := []*organization(nil)
+	if first || in.AppendGrants {
+		targets = s.sortedOrganizations()
+	}
+	for _, o := range targets { // look before anything is changed: a broken chain refuses the set
+		if _, err := s.previousGrant(o); err != nil {
+			return err
+		}
+	}
+	active.Revision, active.forNodes.Revision = rev.Revision, rev.Revision
+	old := s.config
+	s.config = active
+	s.revisions = append(s.revisions, rev)
+	t.put(configKey(rev.Revision), rev)
+	t.putBytes(yamlKey(rev.Revision), in.YAML)
+	entries := grant.Entries(active.Definitions)
+	for _, o := range targets {
+		if _, err := t.appendGrant(o, entries); err != nil {
+			panic(fmt.Sprintf("cannot append to a verified grant of %s: %v", o.Slug, err)) // checked above
+		}
+	}
+	t.group()
+	t.event(Event{Kind: "config-set", Subject: "revision " + strconv.FormatUint(uint64(rev.Revision), 10),
+		Message:  fmt.Sprintf("by %s", rev.SetBy),
+		Metadata: map[string]string{"sha256": rev.SHA256, "before": fmt.Sprint(old.Revision)}})
+	// Nodes keep their definition until they have answered with the new conditions, unless it is gone.
+	for _, n := range s.sortedNodes() {
+		if n.record.Definition != "" && !slices.Contains(active.order, n.record.Definition) {
+			n.record.Definition = ""
+			t.put(prefixNode+string(n.id), n.record)
+			t.group()
+		}
+	}
+	active.regroup(s.nodes)
+	s.admission++
+	s.dirty = true
+	t.then(func(int64) {
+		for _, n := range s.nodes {
+			if n.session != nil {
+				n.session.push(ToNode{Configuration: active.forNodes})
+			}
+		}
+	})
+	return nil
+}
+
+// ValidateConfig checks bytes without setting them.
+func (e *Engine) ValidateConfig(_ context.Context, file string, yaml []byte) strictyaml.Diagnostics {
+	_, diags := config.Parse(file, yaml, config.Options{})
+	return diags
+}
+
+// Config returns the bytes of a revision as they were given; nil is the running one.
+func (e *Engine) Config(ctx context.Context, rev *coordinator.Revision) (meta ConfigRevision, yaml []byte, err error) {
+	const op = "get configuration"
+	found := false
+	verr := e.view(ctx, func(s *state) {
+		for i := len(s.revisions) - 1; i >= 0 && !found; i-- {
+			if rev == nil || s.revisions[i].Revision == *rev {
+				meta, found = s.revisions[i], true
+			}
+		}
+	})
+	switch {
+	case verr != nil:
+		return meta, nil, verr
+	case !found && rev == nil:
+		return meta, nil, coordinator.Errorf(coordinator.ErrNotFound, op, "none is set yet").
+			WithHint("set one with `substrate cluster config set FILE`")
+	case !found:
+		return meta, nil, coordinator.Errorf(coordinator.ErrNotFound, op, "there is no revision %d", *rev).
+			WithHint("list them with `substrate cluster config get --list-revisions`")
+	}
+	entry, err := e.opt.Store.Get(ctx, yamlKey(meta.Revision))
+	if err != nil {
+		return meta, nil, coordinator.Errorf(storeKind(err), op, "revision %d: %w", meta.Revision, err)
+	}
+	return meta, entry.Value, nil
+}
+
+func storeKind(err error) coordinator.ErrorKind {
+	if errors.Is(err, store.ErrUnknown) || errors.Is(err, store.ErrClosed) {
+		return coordinator.ErrUnavailable
+	}
+	return coordinator.KindInternalError
+}
+
+// ConfigRevisions lists revisions, newest first.
+func (e *Engine) ConfigRevisions(ctx context.Context, p Page) (list []ConfigRevision, next string, err error) {
+	err = e.view(ctx, func(s *state) {
+		list, next = page(slices.Backward(s.revisions), len(s.revisions), p, func(r ConfigRevision) string {
+			return strconv.FormatUint(uint64(r.Revision), 10)
+		})
+	})
+	return list, next, err
+}

@@ -1,0 +1,241 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"substrate/coordinator"
+	"substrate/coordinator/logs"
+	"substrate/coordinator/store"
+)
+
+// Options is what an engine needs. Now and Rand are the only sources of time and chance.
+type Options struct {
+	Store store.Store
+	Logs  *logs.Logs
+	Log   *slog.Logger
+	Now   func() time.Time
+	Rand  io.Reader
+	Limits
+}
+
+// Limits bounds what the engine takes on. Zero values mean the defaults.
+type Limits struct {
+	CertificateLifetime time.Duration // of nodes; default 24 h
+	MaxAllocations      int           // of one workflow; default 100,000
+	MaxOpenAllocations  int           // in the cluster; default 1,000,000
+	RetainedEvents      int           // kept in memory for followers; default 65,536
+}
+
+func (l Limits) withDefaults() Limits {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&l.MaxAllocations, 100_000)
+	def(&l.MaxOpenAllocations, 1_000_000)
+	def(&l.RetainedEvents, 65_536)
+	if l.CertificateLifetime == 0 {
+		l.CertificateLifetime = 24 * time.Hour
+	}
+	return l
+}
+
+// Engine owns the cluster's working state. One goroutine, Run, changes it; everything else asks.
+type Engine struct {
+	opt      Options
+	commands chan *command
+	stopped  chan struct{} // closed when Run has returned
+	state    *state
+	events   *eventRing
+	sessions sessions
+	nextPass time.Time // no scheduling pass before: passes take at most half of the loop's time
+}
+
+// maxBatch bounds how many commands share one durable write.
+const maxBatch = 2048
+
+// command is one request to the loop: apply changes state (after checking everything), read looks at
+// what is durable afterwards.
+type command struct {
+	apply func(*tx) error
+	read  func(*state)
+	err   error
+	done  chan struct{}
+}
+
+// New loads the state from the store; on an empty store it founds the cluster.
+func New(ctx context.Context, opt Options) (*Engine, error) {
+	opt.Limits = opt.Limits.withDefaults()
+	e := &Engine{
+		opt:      opt,
+		commands: make(chan *command, maxBatch),
+		stopped:  make(chan struct{}),
+		events:   newEventRing(opt.RetainedEvents),
+	}
+	if err := e.reload(ctx); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Run decides and acts until ctx ends or the store fails for good.
+func (e *Engine) Run(ctx context.Context) error {
+	defer close(e.stopped)
+	defer e.sessions.closeAll()
+	defer e.events.close()
+	for {
+		wake := time.NewTimer(e.untilNext())
+		var batch []*command
+		select {
+		case <-ctx.Done():
+			wake.Stop()
+			return nil
+		case c := <-e.commands:
+			batch = e.drain(c)
+		case <-wake.C:
+		}
+		wake.Stop()
+		if err := e.turn(ctx, batch); err != nil {
+			return err
+		}
+	}
+}
+
+// drain takes what is already waiting, so that one write serves many callers.
+func (e *Engine) drain(first *command) []*command {
+	batch := []*command{first}
+	for len(batch) < maxBatch {
+		select {
+		case c := <-e.commands:
+			batch = append(batch, c)
+		default:
+			return batch
+		}
+	}
+	return batch
+}
+
+// turn applies a batch, schedules, writes, and only then lets anybody see it.
+func (e *Engine) turn(ctx context.Context, batch []*command) error {
+	t := &tx{engine: e, state: e.state, now: e.opt.Now().UTC()}
+	for _, c := range batch {
+		if c.apply != nil {
+			c.err = c.apply(t)
+		}
+	}
+	e.timers(t)
+	if e.state.dirty && !t.now.Before(e.nextPass) {
+		began := e.opt.Now()
+		e.schedule(t)
+		end := e.opt.Now()
+		e.nextPass = end.Add(end.Sub(began))
+	}
+	if err := t.commit(ctx); err != nil {
+		return e.failed(ctx, batch, err)
+	}
+	for _, c := range batch {
+		if c.err == nil && c.read != nil {
+			c.read(e.state)
+		}
+		close(c.done)
+	}
+	return nil
+}
+
+// failed answers a batch whose write failed and starts again from what the store holds: the memory
+// may be ahead of it, and the outcome may be unknown.
+func (e *Engine) failed(ctx context.Context, batch []*command, cause error) error {
+	e.opt.Log.Error("write failed, reading the state again", "err", cause)
+	answer := coordinator.Errorf(coordinator.ErrUnavailable, "write the cluster's state", "%w", cause)
+	if errors.Is(cause, store.ErrFull) {
+		answer = coordinator.Errorf(coordinator.ErrExhausted, "write the cluster's state", "%w", cause)
+		answer.Hint = "free space in the coordinator's data directory or raise its quota; running work goes on"
+	}
+	for _, c := range batch {
+		if c.err == nil && c.apply != nil {
+			c.err = answer
+		} else if c.err == nil && c.read != nil {
+			c.err = answer
+		}
+		close(c.done)
+	}
+	e.sessions.closeAll()
+	var err error
+	for try := range 5 {
+		if err = e.reload(ctx); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Duration(try+1) * 200 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("cannot read the state again after %w: %w", cause, err)
+}
+
+// do runs apply in the loop and returns when its effects are durable.
+func (e *Engine) do(ctx context.Context, apply func(*tx) error) error {
+	return e.send(ctx, &command{apply: apply, done: make(chan struct{})})
+}
+
+// view runs read in the loop on durable state. read must not keep references to what it sees.
+func (e *Engine) view(ctx context.Context, read func(*state)) error {
+	return e.send(ctx, &command{read: read, done: make(chan struct{})})
+}
+
+// doView does both: read sees the state after apply became durable.
+func (e *Engine) doView(ctx context.Context, apply func(*tx) error, read func(*state)) error {
+	return e.send(ctx, &command{apply: apply, read: read, done: make(chan struct{})})
+}
+
+func (e *Engine) send(ctx context.Context, c *command) error {
+	stopped := coordinator.Errorf(coordinator.ErrUnavailable, "reach the scheduler", "the coordinator is stopping")
+	select {
+	case e.commands <- c:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.stopped:
+		return stopped
+	}
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.stopped:
+		select {
+		case <-c.done:
+			return c.err
+		default:
+			return stopped
+		}
+	}
+}
+
+// untilNext is how long the loop may sleep without a command.
+func (e *Engine) untilNext() time.Duration {
+	now := e.opt.Now()
+	next := now.Add(time.Minute)
+	earlier := func(t time.Time) {
+		if !t.IsZero() && t.Before(next) {
+			next = t
+		}
+	}
+	if e.state.dirty {
+		earlier(e.nextPass)
+	}
+	for _, n := range e.state.nodes {
+		if n.session == nil {
+			earlier(n.lossAt(e.state))
+		}
+	}
+	earlier(e.state.nextHold())
+	return max(next.Sub(now), 0)
+}

@@ -1,0 +1,187 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+
+	"substrate/coordinator"
+	"substrate/coordinator/store"
+)
+
+// eventRing keeps the newest events for those who follow. Older ones are read from the store.
+type eventRing struct {
+	mu      sync.Mutex
+	size    int
+	events  []Event       // ascending by sequence
+	changed chan struct{} // closed and replaced at each publish
+	closed  bool
+}
+
+func newEventRing(size int) *eventRing {
+	return &eventRing{size: size, changed: make(chan struct{})}
+}
+
+func (r *eventRing) publish(events []Event) {
+	if len(events) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, events...)
+	if over := len(r.events) - r.size; over > r.size/4 {
+		r.events = slices.Clone(r.events[over:]) // cut in steps, not at every event
+	}
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+func (r *eventRing) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.closed = true
+		close(r.changed)
+		r.changed = make(chan struct{})
+	}
+}
+
+// after returns the events after a sequence, what to wait on for more, and whether some may be missing.
+func (r *eventRing) after(seq uint64) (events []Event, more <-chan struct{}, gap, closed bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(r.events, seq+1, func(ev Event, seq uint64) int {
+		switch {
+		case ev.Sequence < seq:
+			return -1
+		case ev.Sequence > seq:
+			return 1
+		}
+		return 0
+	})
+	gap = len(r.events) == 0 || r.events[0].Sequence > seq+1
+	return slices.Clone(r.events[i:]), r.changed, gap, r.closed
+}
+
+// Events sends a workflow's events after a sequence ("" is the whole cluster, for cluster-admins), then
+// new ones while follow is set. Nothing is sent twice or left out.
+func (e *Engine) Events(ctx context.Context, c Caller, ref string, after uint64, follow bool, send func([]Event) error) error {
+	var id coordinator.WorkflowID
+	if ref == "" && !c.Admin {
+		return coordinator.Errorf(coordinator.ErrDenied, "show events", "only a cluster-admin sees the whole cluster's events")
+	}
+	if ref != "" {
+		var err error
+		if verr := e.view(ctx, func(s *state) {
+			var w *submission
+			if w, err = s.resolve(c, "show events", ref); err == nil {
+				id = w.id
+			}
+		}); verr != nil {
+			return verr
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, more, _, _ := e.events.after(after) // before reading the store, so that nothing falls between
+	if err := e.storedEvents(ctx, id, &after, send); err != nil {
+		return err
+	}
+	for follow {
+		events, next, gap, closed := e.events.after(after)
+		if gap && len(events) > 0 {
+			if err := e.storedEvents(ctx, id, &after, send); err != nil {
+				return err
+			}
+			events, next, _, closed = e.events.after(after)
+		}
+		more = next
+		events = ofWorkflow(events, id, &after)
+		if len(events) > 0 {
+			if err := send(events); err != nil {
+				return err
+			}
+		}
+		if closed {
+			return coordinator.Errorf(coordinator.ErrUnavailable, "follow events", "the coordinator is stopping")
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-more:
+		}
+	}
+	return nil
+}
+
+// ofWorkflow keeps one workflow's events and moves after past all of them.
+func ofWorkflow(events []Event, id coordinator.WorkflowID, after *uint64) []Event {
+	var out []Event
+	for _, ev := range events {
+		if id == "" || ev.Workflow == id {
+			out = append(out, ev)
+		}
+		*after = max(*after, ev.Sequence)
+	}
+	return out
+}
+
+// storedEvents sends what the store holds after a sequence, in order of sequence.
+func (e *Engine) storedEvents(ctx context.Context, id coordinator.WorkflowID, after *uint64, send func([]Event) error) error {
+	prefix := prefixEvent
+	if id != "" {
+		prefix += string(id) + "/"
+	}
+	var found []Event
+	err := walk(ctx, e.opt.Store, prefix, func(entry store.Entry) error {
+		var events []Event
+		if err := json.Unmarshal(entry.Value, &events); err != nil {
+			return coordinator.Errorf(coordinator.KindInternalError, "read events", "record %s: %w", entry.Key, err)
+		}
+		for _, ev := range events {
+			if ev.Sequence > *after {
+				found = append(found, ev)
+			}
+		}
+		return nil
+	})
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	slices.SortFunc(found, func(a, b Event) int {
+		if a.Sequence < b.Sequence {
+			return -1
+		}
+		return 1
+	})
+	*after = found[len(found)-1].Sequence
+	const atOnce = 1000
+	for chunk := range slices.Chunk(found, atOnce) {
+		if err := send(chunk); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// walk visits every entry under a prefix in key order.
+func walk(ctx context.Context, st store.Store, prefix string, visit func(store.Entry) error) error {
+	const page = 1000
+	for after := ""; ; {
+		entries, err := st.List(ctx, prefix, after, page)
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			if err := visit(entry); err != nil {
+				return err
+			}
+			after = entry.Key
+		}
+		if len(entries) < page {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"substrate/coordinator"
+	"substrate/coordinator/grant"
+)
+
+// grantDocument verifies an organisation's grant as it is stored now. Verified grants are remembered
+// by digest, so that a placement costs a look-up.
+func (s *state) grantDocument(o *organization) (grant.Document, error) {
+	return s.verified.CheckDigest(s.ring, o.jws, grant.DigestOf(o.jws), grant.Want{
+		Cluster: s.cluster.ID, Organization: o.ID, NewestSerial: o.newest.Serial, NewestDigest: o.newest.Digest,
+	})
+}
+
+// sign stores the next grant of an organisation: the grant, the newest serial apart from it, and the
+// step from the one before, in one group.
+func (t *tx) sign(o *organization, previous, next grant.Document) error {
+	jws, err := grant.Sign(t.state.signer, next)
+	if err != nil {
+		return err
+	}
+	delta, err := grant.NewDelta(previous, next, jws)
+	if err != nil {
+		return err
+	}
+	o.jws, o.newest = jws, newestGrant{Serial: next.Serial, Digest: grant.DigestOf(jws)}
+	t.putBytes(prefixGrant+string(o.ID), []byte(jws))
+	t.put(prefixSerial+string(o.ID), o.newest)
+	t.put(historyKey(o.ID, uint64(next.Serial)), delta)
+	t.state.admission++
+	t.state.dirty = true
+	return nil
+}
+
+// previousGrant is what the next grant follows: the one that counts, or none yet. A grant that is there
+// but does not count is not silently replaced.
+func (s *state) previousGrant(o *organization) (grant.Document, error) {
+	if o.newest.Serial == 0 {
+		return grant.New(s.cluster.ID, o.ID), nil
+	}
+	return s.grantDocument(o)
+}
+
+// appendGrant adds entries to one organisation's grant.
+func (t *tx) appendGrant(o *organization, add []grant.Entry) ([]grant.Appended, error) {
+	previous, err := t.state.previousGrant(o)
+	if err != nil {
+		return nil, err
+	}
+	next, results, changed, err := grant.Append(previous, o.newest.Digest, add, t.now)
+	if err != nil || !changed {
+		return results, err
+	}
+	if err := t.sign(o, previous, next); err != nil {
+		return nil, err
+	}
+	t.event(Event{Kind: "grant-appended", Subject: o.Slug, Message: "definitions were added to the organisation's grant"})
+	return results, nil
+}
+
+// Grant shows an organisation's grant and whether it counts.
+func (e *Engine) Grant(ctx context.Context, c Caller, organization string) (view GrantView, err error) {
+	verr := e.view(ctx, func(s *state) {
+		o := s.organization(organization, c)
+		if o == nil || (!c.Admin && o.ID != c.Organization) {
+			err = noSuch("show grant", "organisation", organization)
+			return
+		}
+		view = s.grantView(o)
+	})
+	return view, errors.Join(verr, err)
+}
+
+func (s *state) grantView(o *organization) GrantView {
+	v := GrantView{Organization: o.ID, Slug: o.Slug, State: "valid", JWS: o.jws}
+	doc, err := s.grantDocument(o)
+	if err != nil {
+		v.State = grant.RefusalOf(err).String()
+		return v
+	}
+	v.Serial, v.IssuedAt, v.Definitions = uint64(doc.Serial), doc.IssuedAt, doc.IDs()
+	for _, orphan := range grant.Orphans(doc, grant.Entries(s.config.Definitions)) {
+		if !slices.Contains(v.Orphans, orphan.ID) {
+			v.Orphans = append(v.Orphans, orphan.ID)
+		}
+	}
+	return v
+}
+
+// SetGrant replaces what an organisation may place work on. Running work is not touched.
+func (e *Engine) SetGrant(ctx context.Context, c Caller, organization string, definitions []string) (view GrantView, err error) {
+	err = e.doView(ctx, func(t *tx) error {
+		o := t.state.organization(organization, c)
+		if o == nil {
+			return noSuch("set grant", "organisation", organization)
+		}
+		entries, err := grant.Resolve(definitions, t.state.config.Definitions)
+		if err != nil {
+			return err
+		}
+		previous, err := t.state.previousGrant(o)
+		if err != nil {
+			return err
+		}
+		next, changed, err := grant.Set(previous, o.newest.Digest, entries, t.now)
+		if err != nil || !changed {
+			return err
+		}
+		if err := t.sign(o, previous, next); err != nil {
+			return err
+		}
+		t.group()
+		t.event(Event{Kind: "grant-set", Subject: o.Slug, Message: "the organisation's grant was replaced by " + c.Name})
+		return nil
+	}, func(s *state) {
+		if o := s.organization(organization, c); o != nil {
+			view = s.grantView(o)
+		}
+	})
+	return view, err
+}
+
+// AppendDefinitions adds configured definitions to the grants of organisations, or of all. It is
+// additive and idempotent.
+func (e *Engine) AppendDefinitions(ctx context.Context, c Caller, definitions, organizations []string, all bool) (results []AppendResult, err error) {
+	const op = "append definitions to grants"
+	if all == (len(organizations) > 0) {
+		return nil, coordinator.Errorf(coordinator.ErrInvalid, op, "name organisations or ask for all of them, not both and not neither")
+	}
+	err = e.do(ctx, func(t *tx) error {
+		entries, err := grant.Resolve(definitions, t.state.config.Definitions)
+		if err != nil {
+			return err
+		}
+		var targets []*organization
+		if all {
+			targets = t.state.sortedOrganizations()
+		}
+		for _, ref := range organizations {
+			o := t.state.organization(ref, c)
+			if o == nil {
+				return noSuch(op, "organisation", ref)
+			}
+			targets = append(targets, o)
+		}
+		for _, o := range targets { // all or none: look at every chain before the first is changed
+			if _, err := t.state.previousGrant(o); err != nil {
+				return err
+			}
+		}
+		for _, o := range targets {
+			done, err := t.appendGrant(o, entries)
+			if err != nil {
+				return err
+			}
+			t.group()
+			for _, d := range done {
+				results = append(results, AppendResult{Definition: d.ID, Organization: o.Slug, AlreadyExisted: d.AlreadyExisted})
+			}
+		}
+		return nil
+	})
+	return results, err
+}
+
+// ungranted lists configured definitions that some organisation cannot use yet.
+func (s *state) ungranted() []Ungranted {
+	missing := map[string][]string{}
+	var ids []string
+	current := grant.Entries(s.config.Definitions)
+	for _, o := range s.sortedOrganizations() {
+		doc, err := s.grantDocument(o)
+		lacking := current
+		if err == nil {
+			lacking = grant.Ungranted(doc, current)
+		}
+		for _, entry := range lacking {
+			if missing[entry.ID] == nil {
+				ids = append(ids, entry.ID)
+			}
+			if !slices.Contains(missing[entry.ID], o.Slug) {
+				missing[entry.ID] = append(missing[entry.ID], o.Slug)
+			}
+		}
+	}
+	slices.Sort(ids)
+	out := make([]Ungranted, 0, len(ids))
+	for _, id := range ids {
+		out = append(out, Ungranted{Definition: id, Organizations: missing[id]})
+	}
+	return out
+}

@@ -1,0 +1,44 @@
+package engine
+
+import (
+	"fmt"
+
+	"substrate/coordinator"
+)
+
+// Keys of the store. Numbers are padded so that key order is number order.
+const (
+	keyCluster     = "cluster"
+	keyCA          = "secret/ca"
+	prefixGrantKey = "secret/grant-key/"
+	prefixConfig   = "config/"      // config/<revision>: who, when, sha256
+	prefixYAML     = "config-yaml/" // config-yaml/<revision>: the bytes as given
+	prefixOrg      = "organization/"
+	prefixGroup    = "group/"
+	prefixUser     = "user/"
+	prefixToken    = "token/"
+	prefixJoin     = "join-token/"
+	prefixGrant    = "grant/"
+	prefixSerial   = "grant-serial/" // apart from the grant, or a rollback would be invisible
+	prefixHistory  = "grant-history/"
+	prefixWorkflow = "workflow/"
+	prefixAlloc    = "allocation/"
+	prefixNode     = "node/"
+	prefixFacts    = "node-facts/"
+	prefixEvent    = "event/"
+)
+
+func configKey(rev coordinator.Revision) string { return fmt.Sprintf("%s%020d", prefixConfig, rev) }
+func yamlKey(rev coordinator.Revision) string   { return fmt.Sprintf("%s%020d", prefixYAML, rev) }
+
+func historyKey(org coordinator.OrganizationID, serial uint64) string {
+	return fmt.Sprintf("%s%s/%020d", prefixHistory, org, serial)
+}
+
+// eventKey files events under their workflow; those of the cluster stand under "-".
+func eventKey(wf coordinator.WorkflowID, seq uint64) string {
+	if wf == "" {
+		wf = "-"
+	}
+	return fmt.Sprintf("%s%s/%020d", prefixEvent, wf, seq)
+}

@@ -1,0 +1,317 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"substrate/coordinator"
+	"substrate/coordinator/auth"
+	"substrate/coordinator/config"
+	"substrate/coordinator/grant"
+	"substrate/coordinator/inventory"
+	"substrate/coordinator/store"
+)
+
+const (
+	schemaVersion = 1
+	firstAdmin    = "admin"
+	firstOrg      = "default"
+	verifiedCache = 4096 // verified grants kept in memory
+)
+
+// defaultYAML stands in until a configuration is set.
+const defaultYAML = "definitions: []\n"
+
+// reload replaces the working state by what the store holds.
+func (e *Engine) reload(ctx context.Context) error {
+	s, err := e.load(ctx)
+	if err != nil {
+		return err
+	}
+	e.state = s
+	if s.cluster.ID == "" {
+		return e.foundCluster(ctx)
+	}
+	return nil
+}
+
+func newState() (*state, error) {
+	checked, diags := config.Parse("built-in configuration", []byte(defaultYAML), config.Options{})
+	if err := diags.Err(); err != nil {
+		return nil, err
+	}
+	active, err := activate(&checked.Config)
+	if err != nil {
+		return nil, err
+	}
+	return &state{
+		config: active, verified: grant.NewCache(verifiedCache),
+		orgs: map[coordinator.OrganizationID]*organization{}, groups: map[coordinator.GroupID]*coordinator.Group{},
+		users: map[coordinator.UserID]*coordinator.User{}, tokens: map[string]auth.UserToken{}, joinTokens: map[string]auth.JoinToken{},
+		workflows: map[coordinator.WorkflowID]*submission{}, idempotency: map[string]coordinator.WorkflowID{},
+		queued: map[coordinator.AllocationID]*allocation{}, active: map[coordinator.AllocationID]*allocation{},
+		held: map[coordinator.AllocationID]*allocation{}, nodes: map[coordinator.NodeID]*node{}, dirty: true,
+	}, nil
+}
+
+// load reads the whole state. Order matters: owners before workflows, workflows before allocations.
+func (e *Engine) load(ctx context.Context) (*state, error) {
+	s, err := newState()
+	if err != nil {
+		return nil, err
+	}
+	if err := getJSON(ctx, e.opt.Store, keyCluster, &s.cluster); err != nil || s.cluster.ID == "" {
+		return s, err
+	}
+	if s.cluster.Schema > schemaVersion {
+		return nil, fmt.Errorf("cannot read the state: it was written by a newer version (schema %d, this one knows %d)", s.cluster.Schema, schemaVersion)
+	}
+	steps := []func(context.Context, *state) error{
+		e.loadSecrets, e.loadOwners, e.loadGrants, e.loadConfig, e.loadNodes, e.loadWorkflows, e.loadAllocations, e.loadEvents,
+	}
+	for _, step := range steps {
+		if err := step(ctx, s); err != nil {
+			return nil, fmt.Errorf("cannot load the state: %w", err)
+		}
+	}
+	s.config.regroup(s.nodes)
+	return s, nil
+}
+
+func getJSON(ctx context.Context, st store.Store, key string, into any) error {
+	entry, err := st.Get(ctx, key)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot read %s: %w", key, err)
+	}
+	return decode(entry, into)
+}
+
+func decode(entry store.Entry, into any) error {
+	if err := json.Unmarshal(entry.Value, into); err != nil {
+		return fmt.Errorf("cannot read record %s: %w", entry.Key, err)
+	}
+	return nil
+}
+
+// each decodes every record under a prefix.
+func each[T any](ctx context.Context, e *Engine, prefix string, visit func(id string, v T) error) error {
+	return walk(ctx, e.opt.Store, prefix, func(entry store.Entry) error {
+		var v T
+		if err := decode(entry, &v); err != nil {
+			return err
+		}
+		return visit(strings.TrimPrefix(entry.Key, prefix), v)
+	})
+}
+
+func (e *Engine) loadSecrets(ctx context.Context, s *state) error {
+	entry, err := e.opt.Store.Get(ctx, keyCA)
+	if err != nil {
+		return err
+	}
+	if s.ca, err = auth.ParseCA(entry.Value); err != nil {
+		return err
+	}
+	return walk(ctx, e.opt.Store, prefixGrantKey, func(entry store.Entry) error {
+		key, err := grant.ParseKey(entry.Value)
+		if err != nil {
+			return err
+		}
+		s.signer, s.ring = key, s.ring.With(key.Public())
+		return nil
+	})
+}
+
+func (e *Engine) loadOwners(ctx context.Context, s *state) error {
+	err := each(ctx, e, prefixOrg, func(_ string, o coordinator.Organization) error {
+		s.orgs[o.ID] = &organization{Organization: o}
+		return nil
+	})
+	return errors.Join(err,
+		each(ctx, e, prefixGroup, func(_ string, g coordinator.Group) error { s.groups[g.ID] = &g; return nil }),
+		each(ctx, e, prefixUser, func(_ string, u coordinator.User) error { s.users[u.ID] = &u; return nil }),
+		each(ctx, e, prefixToken, func(_ string, t auth.UserToken) error { s.tokens[t.ID] = t; return nil }),
+		each(ctx, e, prefixJoin, func(_ string, t auth.JoinToken) error { s.joinTokens[t.ID] = t; return nil }))
+}
+
+func (e *Engine) loadGrants(ctx context.Context, s *state) error {
+	err := each(ctx, e, prefixSerial, func(id string, n newestGrant) error {
+		if o := s.orgs[coordinator.OrganizationID(id)]; o != nil {
+			o.newest = n
+		}
+		return nil
+	})
+	return errors.Join(err, walk(ctx, e.opt.Store, prefixGrant, func(entry store.Entry) error {
+		if o := s.orgs[coordinator.OrganizationID(strings.TrimPrefix(entry.Key, prefixGrant))]; o != nil {
+			o.jws = string(entry.Value)
+		}
+		return nil
+	}))
+}
+
+// loadConfig activates the newest revision. A stored revision was checked when it was set; one that no
+// longer passes (a stricter release) stops the start rather than running without its rules.
+func (e *Engine) loadConfig(ctx context.Context, s *state) error {
+	err := each(ctx, e, prefixConfig, func(_ string, r ConfigRevision) error {
+		s.revisions = append(s.revisions, r)
+		return nil
+	})
+	if err != nil || len(s.revisions) == 0 {
+		return err
+	}
+	newest := s.revisions[len(s.revisions)-1]
+	entry, err := e.opt.Store.Get(ctx, yamlKey(newest.Revision))
+	if err != nil {
+		return err
+	}
+	checked, diags := config.Parse(fmt.Sprintf("revision %d", newest.Revision), entry.Value, config.Options{})
+	if err := diags.Err(); err != nil {
+		return err
+	}
+	active, err := activate(&checked.Config)
+	if err != nil {
+		return err
+	}
+	active.Revision, active.forNodes.Revision = newest.Revision, newest.Revision
+	s.config = active
+	return nil
+}
+
+func (e *Engine) loadNodes(ctx context.Context, s *state) error {
+	err := each(ctx, e, prefixNode, func(id string, rec nodeRecord) error {
+		n := newNode(coordinator.NodeID(id))
+		n.record, n.lastSeen = rec, e.opt.Now().UTC() // the loss window starts anew with the coordinator
+		s.nodes[n.id] = n
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return walk(ctx, e.opt.Store, prefixFacts, func(entry store.Entry) error {
+		n := s.nodes[coordinator.NodeID(strings.TrimPrefix(entry.Key, prefixFacts))]
+		if n == nil {
+			return nil
+		}
+		facts, err := inventory.DecodeFacts(entry.Value)
+		if err != nil {
+			e.opt.Log.Warn("stored hardware report cannot be read; the node reports again when it connects", "node", n.id, "err", err)
+			return nil
+		}
+		n.learn(facts, entry.Value, nil)
+		return nil
+	})
+}
+
+func (e *Engine) loadWorkflows(ctx context.Context, s *state) error {
+	return each(ctx, e, prefixWorkflow, func(id string, rec workflowRecord) error {
+		w := newWorkflow(coordinator.WorkflowID(id), rec)
+		s.workflows[w.id] = w
+		s.open += w.open
+		if rec.Idempotency != "" {
+			s.idempotency[rec.Idempotency] = w.id
+		}
+		return nil
+	})
+}
+
+// loadAllocations puts every allocation back into the state its record tells.
+func (e *Engine) loadAllocations(ctx context.Context, s *state) error {
+	return each(ctx, e, prefixAlloc, func(id string, rec allocRecord) error {
+		a := s.allocation(coordinator.AllocationID(id))
+		if a == nil {
+			e.opt.Log.Warn("record of an unknown allocation is left alone", "alloc", id)
+			return nil
+		}
+		j := a.job
+		j.counts[a.record.Status]--
+		j.counts[rec.Status]++
+		a.record = rec
+		if !rec.Started.IsZero() || len(rec.Past) > 0 {
+			j.started++
+		}
+		if rec.Status.Ended() {
+			j.workflow.open--
+			s.open--
+			j.workflow.ended = j.workflow.open == 0
+		}
+		s.index(a)
+		if rec.Status.Holds() {
+			for _, r := range rec.Ranks {
+				if n := s.nodes[r.Node]; n != nil {
+					n.active[a.id] = a
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// loadEvents finds the number of the last event and fills the ring for followers.
+func (e *Engine) loadEvents(ctx context.Context, s *state) error {
+	return each(ctx, e, prefixEvent, func(_ string, events []Event) error {
+		for _, ev := range events {
+			s.seq = max(s.seq, ev.Sequence)
+		}
+		return nil
+	})
+}
+
+// foundCluster writes a new cluster: its id, authority, grant key, first organisation and administrator.
+func (e *Engine) foundCluster(ctx context.Context) error {
+	now := e.opt.Now().UTC()
+	t := &tx{engine: e, state: e.state, now: now}
+	id, err := e.newID()
+	if err != nil {
+		return err
+	}
+	s := e.state
+	s.cluster = clusterRecord{ID: id, Created: now, Schema: schemaVersion}
+	if s.ca, err = auth.NewCA(id, now, e.opt.Rand); err != nil {
+		return err
+	}
+	ca, err := s.ca.Marshal()
+	if err != nil {
+		return err
+	}
+	if s.signer, err = grant.Generate(e.opt.Rand); err != nil {
+		return err
+	}
+	s.ring = grant.NewRing(s.signer.Public())
+	key, err := s.signer.Marshal()
+	if err != nil {
+		return err
+	}
+	t.current.Guards = []store.Guard{{Key: keyCluster, Revision: 0}}
+	t.put(keyCluster, s.cluster)
+	t.putBytes(keyCA, ca)
+	t.putBytes(prefixGrantKey+string(s.signer.ID()), key)
+	org, err := e.found(t, firstOrg, 0) // closes the group: all of this is there, or nothing
+	if err != nil {
+		return err
+	}
+	userID, err := e.newID()
+	if err != nil {
+		return err
+	}
+	admin := &coordinator.User{ID: coordinator.UserID(userID), Organization: org.ID, Name: firstAdmin, Admin: true, Created: now}
+	for _, g := range s.groups {
+		admin.Groups = append(admin.Groups, g.ID)
+	}
+	s.users[admin.ID] = admin
+	t.groups[0].Ops = append(t.groups[0].Ops, opJSON(prefixUser+userID, admin))
+	return t.commit(ctx)
+}
+
+func opJSON(key string, v any) store.Op {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("cannot encode %s: %v", key, err)) // own record types only
+	}
+	return store.Op{Key: key, Value: data}
+}

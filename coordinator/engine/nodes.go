@@ -1,0 +1,266 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"substrate/coordinator"
+	"substrate/coordinator/inventory"
+	"substrate/coordinator/sched"
+	"substrate/hwinfo"
+)
+
+// node is one machine. What is not in record is told again by the agent when it connects.
+type node struct {
+	id      coordinator.NodeID
+	record  nodeRecord
+	session *Session
+	version string
+	caller  bool // runs jobs as the agent's own account
+	boot    string
+
+	facts        hwinfo.Facts
+	raw          []byte // facts as stored
+	known        bool   // capacity can be promised
+	capacity     coordinator.Hardware
+	hardwareKeys map[string]string
+	warnings     []NodeWarning
+	drift        string
+
+	revision   coordinator.Revision // of conditions
+	conditions []ConditionView
+	conflicts  []coordinator.DefinitionID
+	active     map[coordinator.AllocationID]*allocation
+	lastSeen   time.Time
+	lost       bool // its work has been given up
+}
+
+// nodeRecord is what is stored of a node.
+type nodeRecord struct {
+	Created    time.Time                `json:"created"`
+	Definition coordinator.DefinitionID `json:"definition,omitempty"`
+	Scheduling string                   `json:"scheduling,omitempty"` // "", "cordoned", "draining"
+	Reason     string                   `json:"reason,omitempty"`     // the administrator's words
+	BootID     string                   `json:"boot_id,omitempty"`
+	LastSeen   time.Time                `json:"last_seen,omitzero"` // when the last stream ended
+}
+
+func newNode(id coordinator.NodeID) *node {
+	return &node{id: id, active: map[coordinator.AllocationID]*allocation{}}
+}
+
+// status is what users see.
+func (n *node) status() NodeStatus {
+	switch {
+	case n.session == nil && n.lost:
+		return NodeOffline
+	case n.session == nil || !n.known || n.revision == 0:
+		return NodeNotReady
+	case n.record.Scheduling == "cordoned":
+		return NodeCordoned
+	case n.record.Scheduling == "draining":
+		return NodeDraining
+	}
+	return NodeReady
+}
+
+// why explains a node that is not ready or not assigned.
+func (n *node) why(s *state) string {
+	switch {
+	case n.session == nil:
+		return "its agent is not connected"
+	case len(n.raw) == 0:
+		return "no hardware report yet"
+	case !n.known:
+		return "its report does not tell cores and memory"
+	case n.revision < s.config.Revision:
+		return fmt.Sprintf("has not evaluated configuration revision %d yet", s.config.Revision)
+	case n.record.Definition == "":
+		return "no definition's condition is true; see `substrate node explain " + string(n.id) + "`"
+	}
+	return n.record.Reason
+}
+
+func (n *node) schedNode() sched.Node {
+	out := sched.Node{
+		ID: n.id, Definition: n.record.Definition, Cores: n.capacity.Cores, Threads: n.capacity.Threads,
+		Memory: n.capacity.Memory, Devices: n.capacity.Devices,
+	}
+	status := n.status()
+	out.Schedulable = status == NodeReady
+	if !out.Schedulable {
+		out.Why = string(status)
+	}
+	return out
+}
+
+// lossAt is when work on a node without a stream is given up (rule 27), zero when nothing is at stake.
+func (n *node) lossAt(s *state) time.Time {
+	if n.lost {
+		return time.Time{}
+	}
+	return n.lastSeen.Add(s.config.Scheduler.NodeLossWindow)
+}
+
+// learn takes over a hardware report.
+func (n *node) learn(facts hwinfo.Facts, raw []byte, warnings []NodeWarning) {
+	n.facts, n.raw, n.warnings = facts, raw, warnings
+	n.capacity, n.known = inventory.Capacity(facts)
+	n.hardwareKeys = inventory.Annotations(facts)
+}
+
+// assign moves a node to the definition its conditions say, and tells when that changes something.
+func (t *tx) assign(n *node) {
+	s := t.state
+	matched := map[coordinator.DefinitionID]bool{}
+	for _, c := range n.conditions {
+		if c.Value == "true" {
+			matched[c.Definition] = true
+		}
+	}
+	def, conflicts := inventory.Assign(s.config.order, matched)
+	if len(conflicts) > 0 && !slices.Equal(conflicts, n.conflicts) {
+		t.event(Event{Kind: "warning", Subject: string(n.id), Message: fmt.Sprintf(
+			"node matches %s and also %s: the first in the file wins", def, joinIDs(conflicts))})
+	}
+	n.conflicts = conflicts
+	if def != n.record.Definition {
+		was := n.record.Definition
+		n.record.Definition = def
+		t.put(prefixNode+string(n.id), n.record)
+		t.group()
+		t.event(Event{Kind: "node-assigned", Subject: string(n.id), Message: fmt.Sprintf(
+			"definition %s, before %s", orNone(def), orNone(was))})
+	}
+	s.config.regroup(s.nodes)
+	t.checkDrift(n)
+	s.admission++
+	s.dirty = true
+}
+
+// checkDrift compares a node with the first of its definition.
+func (t *tx) checkDrift(n *node) {
+	n.drift = ""
+	for _, first := range t.state.config.members[n.record.Definition] {
+		if first.known && n.known {
+			n.drift = inventory.Drift(first.capacity, n.capacity)
+			break
+		}
+	}
+	if n.drift != "" {
+		t.event(Event{Kind: "warning", Subject: string(n.id), Message: "hardware differs: " + n.drift,
+			Metadata: map[string]string{"definition": string(n.record.Definition)}})
+	}
+}
+
+func orNone(id coordinator.DefinitionID) string { return cmpOr(string(id), "none") }
+
+func joinIDs(ids []coordinator.DefinitionID) string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = string(id)
+	}
+	return strings.Join(out, ", ")
+}
+
+// timers does what is due by time alone: nodes that stayed away too long lose their work.
+func (e *Engine) timers(t *tx) {
+	for _, n := range t.state.sortedNodes() {
+		if n.session != nil || n.lost {
+			continue
+		}
+		if at := n.lossAt(t.state); !t.now.Before(at) {
+			t.lose(n)
+		}
+	}
+	for _, a := range t.state.held {
+		if !t.now.Before(a.record.NotBefore) {
+			delete(t.state.held, a.id)
+			t.state.dirty = true
+		}
+	}
+}
+
+// lose gives up the work of a node (rule 27).
+func (t *tx) lose(n *node) {
+	n.lost = true
+	t.state.dirty = true
+	t.event(Event{Kind: "lost", Subject: string(n.id), Message: fmt.Sprintf(
+		"node lost: no stream for %s", t.state.config.Scheduler.NodeLossWindow)})
+	for _, a := range sortedAllocations(n.active) {
+		t.nodeFault(a, n.id, "node "+string(n.id)+" was lost")
+	}
+}
+
+func sortedAllocations(m map[coordinator.AllocationID]*allocation) []*allocation {
+	out := make([]*allocation, 0, len(m))
+	for _, a := range m {
+		out = append(out, a)
+	}
+	slices.SortFunc(out, func(a, b *allocation) int { return cmp.Compare(a.id, b.id) })
+	return out
+}
+
+func (s *state) sortedNodes() []*node {
+	out := make([]*node, 0, len(s.nodes))
+	for _, n := range s.nodes {
+		out = append(out, n)
+	}
+	slices.SortFunc(out, func(a, b *node) int { return cmp.Compare(a.id, b.id) })
+	return out
+}
+
+// SetScheduling cordons, uncordons or drains a node (rule 25).
+func (e *Engine) SetScheduling(ctx context.Context, c Caller, id coordinator.NodeID, action, reason string, active bool) (view NodeView, err error) {
+	op := action + " node " + string(id)
+	err = e.doView(ctx, func(t *tx) error {
+		n := t.state.nodes[id]
+		if n == nil {
+			return noSuch(op, "node", string(id))
+		}
+		state, ok := map[string]string{"cordon": "cordoned", "uncordon": "", "drain": "draining"}[action]
+		if !ok {
+			return coordinator.Errorf(coordinator.ErrInvalid, op, "unknown action %q, expected cordon, uncordon or drain", action)
+		}
+		n.record.Scheduling, n.record.Reason = state, reason
+		if state == "" {
+			n.record.Reason = ""
+		}
+		t.put(prefixNode+string(id), n.record)
+		t.group()
+		t.event(Event{Kind: "node-" + cmpOr(state, "uncordoned"), Subject: string(id), Message: fmt.Sprintf("by %s %s", c.Name, reason)})
+		t.state.dirty = true
+		if action == "drain" {
+			t.drain(n, active)
+		}
+		return nil
+	}, func(s *state) { view = s.nodeView(s.nodes[id], false) })
+	return view, err
+}
+
+// drain gives batch work notice and, when active, sends restartable work elsewhere; the rest runs on.
+func (t *tx) drain(n *node, active bool) {
+	for _, a := range sortedAllocations(n.active) {
+		if a.record.Stop != "" {
+			continue
+		}
+		switch spec := a.job.spec; {
+		case spec.Class == coordinator.ClassBatch:
+			notice := t.state.config.Scheduler.PreemptionNotice
+			a.record.NoticeEnds = t.now.Add(notice)
+			a.record.Stop = stopPreempt
+			t.set(a, coordinator.StatusPreempting)
+			t.event(Event{Kind: "preempt-initiated", Workflow: a.job.workflow.id, Job: a.name(), Subject: string(n.id),
+				Message: fmt.Sprintf("node %s is drained; notice ends %s", n.id, a.record.NoticeEnds.Format(time.RFC3339))})
+			t.stop(a, notice, string(stopPreempt))
+		case active && spec.Restart != coordinator.RestartNever:
+			a.record.Stop = stopRequeue
+			t.touch(a)
+			t.stop(a, t.state.config.Scheduler.KillTimeout, string(stopRequeue))
+		}
+	}
+}

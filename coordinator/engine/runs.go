@@ -1,0 +1,270 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"substrate/coordinator"
+)
+
+// startRun is the order for one node. job and environment are shared by all its sendings.
+func (s *state) startRun(a *allocation, id coordinator.NodeID) *StartRun {
+	w, spec := a.job.workflow, a.job.spec
+	nodes := a.nodeIDs()
+	rank := slices.Index(nodes, id)
+	env := append(slices.Clone(spec.Env),
+		"SUBSTRATE_CLUSTER="+s.cluster.ID,
+		"SUBSTRATE_WORKFLOW_ID="+string(w.id),
+		"SUBSTRATE_WORKFLOW_NAME="+w.record.Spec.Name,
+		"SUBSTRATE_JOB_NAME="+spec.Name,
+		"SUBSTRATE_ALLOCATION_ID="+string(a.id),
+		"SUBSTRATE_ATTEMPT="+fmt.Sprint(a.record.Attempt),
+		"SUBSTRATE_DEFINITION="+string(a.record.Definition),
+	)
+	if spec.Array != nil {
+		env = append(env, "SUBSTRATE_TASK_INDEX="+fmt.Sprint(a.task),
+			"SUBSTRATE_TASK_START="+fmt.Sprint(spec.Array.Start), "SUBSTRATE_TASK_END="+fmt.Sprint(spec.Array.End))
+	}
+	if spec.ProcsPerNode > 0 {
+		env = append(env, "SUBSTRATE_PROCS_PER_NODE="+fmt.Sprint(spec.ProcsPerNode))
+	}
+	return &StartRun{
+		Run: a.run(), Fence: s.fence, Job: spec, Env: env, UnixUser: w.record.Owner.UnixUser,
+		Walltime: spec.Walltime, KillAfter: s.config.Scheduler.KillTimeout, Rank: uint32(max(rank, 0)), Nodes: nodes,
+	}
+}
+
+// stop asks every node of a run to end it, once the reason is durable.
+func (t *tx) stop(a *allocation, grace time.Duration, reason string) {
+	s, run := t.state, a.run()
+	for _, r := range a.record.Ranks {
+		if r.State == RunEnded {
+			continue
+		}
+		id := r.Node
+		t.then(func(int64) {
+			if n := s.nodes[id]; n != nil && n.session != nil {
+				n.session.push(ToNode{Stop: &StopRun{Run: run, Grace: grace, Reason: reason}})
+			}
+		})
+	}
+}
+
+// report takes in what a node says about a run. Reports of earlier attempts, of runs placed elsewhere
+// and of runs nobody knows never touch anything; the node is told to end and forget them.
+func (t *tx) report(n *node, st RunStatus) {
+	s := t.state
+	a, current := s.runOwner(st.Run)
+	var r *rankRecord
+	if current && a.record.Status.Holds() {
+		r = a.rank(n.id)
+	}
+	if st.State == RunEnded {
+		run := st.Run
+		t.then(func(int64) {
+			if n.session != nil {
+				n.session.push(ToNode{Ended: []coordinator.RunID{run}})
+			}
+		})
+	}
+	if r == nil || r.State == RunEnded {
+		if st.State != RunEnded {
+			run := st.Run
+			t.then(func(int64) {
+				if n.session != nil {
+					n.session.push(ToNode{Stop: &StopRun{Run: run, Grace: s.config.Scheduler.KillTimeout, Reason: "superseded"}})
+				}
+			})
+		}
+		return
+	}
+	switch st.State {
+	case RunRunning:
+		t.running(a, r, st)
+	case RunEnded:
+		end := st
+		r.State, r.End = RunEnded, &end
+		t.touch(a)
+		t.rankEnded(a, end)
+	}
+}
+
+// running notes that a node has started its share; the run has started when all have.
+func (t *tx) running(a *allocation, r *rankRecord, st RunStatus) {
+	if r.State == RunRunning {
+		return
+	}
+	r.State = RunRunning
+	t.touch(a)
+	for _, other := range a.record.Ranks {
+		if other.State == RunStarting {
+			return
+		}
+	}
+	t.markStarted(a, st.Started)
+}
+
+func (t *tx) markStarted(a *allocation, at time.Time) {
+	if !a.record.Started.IsZero() {
+		return
+	}
+	if at.IsZero() || at.Before(a.record.Placed) || at.After(t.now) {
+		at = t.now // the node's clock is off: never start before the placement or in the future
+	}
+	a.record.Started = at
+	if a.record.Status == coordinator.StatusStarting {
+		t.set(a, coordinator.StatusRunning)
+	}
+	t.event(Event{Kind: "started", Workflow: a.job.workflow.id, Job: a.name(),
+		Message:  fmt.Sprintf("on %s", joinNodes(a.nodeIDs())),
+		Metadata: map[string]string{"run": string(a.run()), "definition": string(a.record.Definition)}})
+}
+
+func joinNodes(ids []coordinator.NodeID) string {
+	const most = 8
+	text := ""
+	for i, id := range ids {
+		if i == most {
+			return fmt.Sprintf("%s and %d more", text, len(ids)-most)
+		}
+		if i > 0 {
+			text += ", "
+		}
+		text += string(id)
+	}
+	return text
+}
+
+// rankEnded ends the run when its last node is done; a failure of one node stops the others.
+func (t *tx) rankEnded(a *allocation, end RunStatus) {
+	open := 0
+	for _, r := range a.record.Ranks {
+		if r.State != RunEnded {
+			open++
+		}
+	}
+	if open > 0 {
+		if !end.clean() && a.record.Stop == "" {
+			a.record.Stop = stopGang
+			t.stop(a, t.state.config.Scheduler.KillTimeout, string(stopGang))
+		}
+		return
+	}
+	t.finish(a, a.worst())
+}
+
+func (st RunStatus) clean() bool { return st.Cause == CauseExited && st.ExitCode == 0 }
+
+// worst picks the report that tells the run's outcome: the earliest that was not clean, and not the
+// consequence of our own stop.
+func (a *allocation) worst() RunStatus {
+	var pick RunStatus
+	for i, r := range a.record.Ranks {
+		if r.End == nil {
+			continue
+		}
+		end := *r.End
+		switch {
+		case i == 0:
+			pick = end
+		case pick.clean() && !end.clean():
+			pick = end
+		case !end.clean() && pick.Cause == CauseStopped && end.Cause != CauseStopped:
+			pick = end
+		case !end.clean() && (end.Cause == CauseStopped) == (pick.Cause == CauseStopped) && end.Ended.Before(pick.Ended):
+			pick = end
+		}
+	}
+	return pick
+}
+
+// nodeFault ends a run's share on a node that is gone or no longer knows the run.
+func (t *tx) nodeFault(a *allocation, id coordinator.NodeID, why string) {
+	r := a.rank(id)
+	if r == nil || r.State == RunEnded {
+		return
+	}
+	end := RunStatus{Run: a.run(), State: RunEnded, Cause: CauseLostStatus, Message: why, Ended: t.now}
+	r.State, r.End = RunEnded, &end
+	t.touch(a)
+	t.rankEnded(a, end)
+}
+
+// finish gives a run that is over on all its nodes its consequence.
+func (t *tx) finish(a *allocation, end RunStatus) {
+	if end.Cause != CauseStartFailed && end.Cause != CauseLostStatus {
+		t.markStarted(a, end.Started) // it may be over before a running report was seen
+	}
+	r := &a.record
+	switch end.Cause {
+	case CauseExited:
+		code := end.ExitCode
+		r.ExitCode = &code
+	case CauseSignalled, CauseStopped, CauseWalltime, CauseOOM:
+		r.Signal = end.Signal
+	}
+	spec := a.job.spec
+	switch r.Stop {
+	case stopCancel:
+		t.end(a, coordinator.StatusCancelled, r.Message)
+		return
+	case stopPreempt:
+		t.preempted(a)
+		return
+	case stopRequeue:
+		t.requeue(a, "its node is being drained", 0)
+		return
+	}
+	switch {
+	case end.Cause == CauseLostStatus && spec.Restart != coordinator.RestartNever:
+		t.requeue(a, end.Message, 0)
+	case end.Cause == CauseLostStatus:
+		t.end(a, coordinator.StatusLost, end.Message)
+	case spec.Restart == coordinator.RestartAlways && spec.Kind == coordinator.KindService:
+		r.Failures++
+		t.requeue(a, endText(end, spec), restartDelay(r.Failures))
+	case end.clean():
+		t.end(a, coordinator.StatusFinished, "")
+	default:
+		r.Failures++
+		t.end(a, coordinator.StatusFailed, endText(end, spec))
+	}
+}
+
+// preempted applies rule 3: back to the front of its class, or the final state. Preemptions are
+// counted apart from failures (rule 23).
+func (t *tx) preempted(a *allocation) {
+	r, spec := &a.record, a.job.spec
+	r.Preempted++
+	t.event(Event{Kind: "preempted", Workflow: a.job.workflow.id, Job: a.name(), Message: "ended after its notice",
+		Metadata: map[string]string{"run": string(a.run())}})
+	if spec.RetryOnPreempt && (spec.PreemptionsMax == nil || r.Preempted <= *spec.PreemptionsMax) {
+		r.Returned = true
+		t.requeue(a, "preempted; goes back to the front of its class", 0)
+		return
+	}
+	t.end(a, coordinator.StatusPreempted, "preempted")
+}
+
+// restartDelay backs off from a service that keeps ending: 1 s, 2 s, … up to a minute.
+func restartDelay(failures uint32) time.Duration {
+	return min(time.Second<<min(failures-1, 6), time.Minute)
+}
+
+func endText(end RunStatus, spec *coordinator.JobSpec) string {
+	switch end.Cause {
+	case CauseExited:
+		return fmt.Sprintf("exit code %d", end.ExitCode)
+	case CauseSignalled:
+		return fmt.Sprintf("killed by signal %d", end.Signal)
+	case CauseWalltime:
+		return fmt.Sprintf("reached its walltime of %s", spec.Walltime)
+	case CauseOOM:
+		return fmt.Sprintf("ran out of its memory of %s", spec.Resources.TotalMemory())
+	}
+	if end.Message != "" {
+		return end.Message
+	}
+	return string(end.Cause)
+}

@@ -1,0 +1,168 @@
+package engine
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"substrate/coordinator"
+	"substrate/coordinator/sched"
+	"substrate/expr"
+)
+
+// schedule asks the pure core what to do and turns its plan into writes and orders.
+func (e *Engine) schedule(t *tx) {
+	s := t.state
+	s.dirty = false
+	if len(s.queued) == 0 {
+		return
+	}
+	plan := sched.Decide(s.snapshot(t))
+	for i := range plan.Waits {
+		w := &plan.Waits[i]
+		if a := s.queued[w.ID]; a != nil {
+			a.wait = w
+		}
+	}
+	for i := range plan.Starts {
+		if a := s.queued[plan.Starts[i].ID]; a != nil {
+			t.place(a, &plan.Starts[i])
+		}
+	}
+	// Starting changes what later passes see only through ends and arrivals; both mark the state.
+	s.dirty = false
+}
+
+// place writes an allocation's new run and orders it from its nodes once that is durable.
+func (t *tx) place(a *allocation, start *sched.Start) {
+	r := &a.record
+	r.Attempt++
+	r.Definition, r.Placed, r.Returned, r.NotBefore = start.Definition, t.now, false, time.Time{}
+	r.Message, r.NoticeEnds, r.Stop = "", time.Time{}, ""
+	r.Ranks = make([]rankRecord, len(start.Nodes))
+	for i, id := range start.Nodes {
+		r.Ranks[i] = rankRecord{Node: id, State: RunStarting}
+	}
+	t.set(a, coordinator.StatusStarting)
+	for _, id := range start.Nodes {
+		if n := t.state.nodes[id]; n != nil {
+			n.active[a.id] = a
+		}
+		t.order(a, id)
+	}
+}
+
+// order sends the start of a run to one of its nodes after the write.
+func (t *tx) order(a *allocation, id coordinator.NodeID) {
+	s := t.state
+	t.then(func(int64) {
+		if n := s.nodes[id]; n != nil && n.session != nil && a.rank(id) != nil {
+			n.session.push(ToNode{Start: s.startRun(a, id)})
+		}
+	})
+}
+
+// snapshot gathers everything one decision depends on.
+func (s *state) snapshot(t *tx) sched.Snapshot {
+	cfg := &s.config.Scheduler
+	snap := sched.Snapshot{
+		Now:         t.now,
+		Config:      sched.Config{Backfill: cfg.Backfill, PreemptionNotice: cfg.PreemptionNotice, QueueDepth: cfg.QueueDepth},
+		Definitions: s.config.candidates,
+		Tokens:      s.config.SoftwareTokens,
+		Nodes:       make([]sched.Node, 0, len(s.nodes)),
+		Requests:    make([]sched.Request, 0, len(s.queued)),
+		Placements:  make([]sched.Placement, 0, len(s.active)),
+	}
+	for _, n := range s.nodes {
+		if n.known {
+			snap.Nodes = append(snap.Nodes, n.schedNode())
+		}
+	}
+	env := &expr.PriorityEnv{}
+	for _, a := range s.queued {
+		if t.now.Before(a.record.NotBefore) {
+			continue
+		}
+		snap.Requests = append(snap.Requests, s.request(t, a, env))
+	}
+	for _, a := range s.active {
+		snap.Placements = append(snap.Placements, s.placement(t, a, env))
+	}
+	return snap
+}
+
+func (s *state) request(t *tx, a *allocation, env *expr.PriorityEnv) sched.Request {
+	j, adm := a.job, s.admit(a.job)
+	req := sched.Request{
+		ID: a.id, Workflow: j.workflow.id, Class: j.spec.Class, Returned: a.record.Returned,
+		Priority: s.priority(t, a, env), Submitted: j.workflow.record.Submitted,
+		Walltime: j.spec.Walltime, Nodes: max(j.spec.Nodes, 1), Resources: j.spec.Resources,
+		Admissible: adm.admissible, Unrestricted: adm.unrestricted, Exclude: adm.exclude,
+	}
+	if arr := j.spec.Array; arr != nil && arr.Concurrency > 0 {
+		busy := j.counts[coordinator.StatusStarting] + j.counts[coordinator.StatusRunning] + j.counts[coordinator.StatusPreempting]
+		req.Group = string(j.workflow.id) + "/" + j.spec.Name
+		req.GroupFree = max(int(arr.Concurrency)-busy, 0)
+	}
+	return req
+}
+
+func (s *state) placement(t *tx, a *allocation, env *expr.PriorityEnv) sched.Placement {
+	j := a.job
+	started := a.record.Started
+	if started.IsZero() {
+		started = a.record.Placed
+	}
+	return sched.Placement{
+		ID: a.id, Workflow: j.workflow.id, Class: j.spec.Class, Priority: s.priority(t, a, env),
+		Started: started, Walltime: j.spec.Walltime, Nodes: a.nodeIDs(), Resources: j.spec.Resources,
+		Ending: a.record.Stop != "",
+	}
+}
+
+// priority evaluates scheduler.priority. What cannot be evaluated counts as 0, with one warning per
+// configuration revision.
+func (s *state) priority(t *tx, a *allocation, env *expr.PriorityEnv) float64 {
+	s.fillPriority(t.now, a, env)
+	v, err := s.config.priority.Eval(env)
+	if err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
+		return v
+	}
+	if !s.config.priorityWarned {
+		s.config.priorityWarned = true
+		t.event(Event{Kind: "warning", Workflow: a.job.workflow.id, Job: a.name(), Subject: "scheduler.priority",
+			Message: fmt.Sprintf("scheduler.priority counts as 0: %v", err)})
+	}
+	return 0
+}
+
+func (s *state) fillPriority(now time.Time, a *allocation, env *expr.PriorityEnv) {
+	w, spec := a.job.workflow, a.job.spec
+	prio := w.record.Priorities
+	if !a.record.Status.Holds() { // waiting work follows changes, running work keeps what it started with
+		if o := s.orgs[w.record.Owner.Organization]; o != nil {
+			prio.Organization = o.Priority
+		}
+		if g := s.groups[w.record.Owner.Group]; g != nil {
+			prio.Group = g.Priority
+		}
+		if u := s.users[w.record.Owner.User]; u != nil {
+			prio.User = u.Priority
+		}
+	}
+	nodes := max(spec.Nodes, 1)
+	var gpus uint32
+	for name, n := range spec.Resources.Devices {
+		if isGPU(name) {
+			gpus += n
+		}
+	}
+	*env = expr.PriorityEnv{
+		OrganizationPriority: prio.Organization, GroupPriority: prio.Group, AccountPriority: prio.Group,
+		UserPriority: prio.User, WorkflowPriority: w.record.Spec.Priority,
+		AgeSeconds: now.Sub(w.record.Submitted).Seconds(),
+		Cores:      uint32(spec.Resources.Cores) * nodes, MemoryBytes: uint64(spec.Resources.TotalMemory()) * uint64(nodes),
+		GPUs: gpus * nodes, Nodes: nodes, Class: spec.Class.String(),
+	}
+}

@@ -1,0 +1,290 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+
+	"substrate/coordinator"
+	"substrate/coordinator/inventory"
+	"substrate/hwinfo"
+)
+
+// maxOutbox bounds what waits for a slow agent; beyond it the stream is cut and the agent comes back.
+const maxOutbox = 1 << 16
+
+// Session is one living stream of a node.
+type Session struct {
+	engine *Engine
+	node   coordinator.NodeID
+
+	mu     sync.Mutex
+	outbox []ToNode
+	closed bool
+	ready  chan struct{} // holds one token when outbox is not empty or the session is closed
+	owned  map[coordinator.RunID]bool
+}
+
+// sessions are the streams to close when the loop stops or starts again from the store.
+type sessions struct {
+	mu   sync.Mutex
+	live map[*Session]bool
+}
+
+func (s *sessions) add(x *Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.live == nil {
+		s.live = map[*Session]bool{}
+	}
+	s.live[x] = true
+}
+
+func (s *sessions) remove(x *Session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.live, x)
+}
+
+func (s *sessions) closeAll() {
+	s.mu.Lock()
+	live := s.live
+	s.live = nil
+	s.mu.Unlock()
+	for x := range live {
+		x.shut()
+	}
+}
+
+// push queues a message; a full outbox closes the session. Called by the loop, never blocks.
+func (s *Session) push(m ToNode) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	if len(s.outbox) >= maxOutbox {
+		s.closed, s.outbox = true, nil
+	} else {
+		s.outbox = append(s.outbox, m)
+	}
+	s.signal()
+}
+
+func (s *Session) signal() {
+	select {
+	case s.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (s *Session) shut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	s.signal()
+}
+
+// Next blocks until there are messages for the agent. ErrUnavailable means that the stream must end.
+func (s *Session) Next(ctx context.Context) ([]ToNode, error) {
+	for {
+		s.mu.Lock()
+		out, closed := s.outbox, s.closed
+		s.outbox = nil
+		if closed {
+			s.signal() // for whoever asks again
+		}
+		s.mu.Unlock()
+		if closed {
+			return nil, coordinator.Errorf(coordinator.ErrUnavailable, "talk to node "+string(s.node), "the stream was closed by the coordinator")
+		}
+		if len(out) > 0 {
+			return out, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-s.ready:
+		}
+	}
+}
+
+// Connect takes a node's new stream; an older one of the same node is closed. Runs the agent holds are
+// compared with what is decided: unknown ones are ended, missing ones ordered again or given up.
+func (e *Engine) Connect(ctx context.Context, id coordinator.NodeID, h Hello) (*Session, error) {
+	s := &Session{engine: e, node: id, ready: make(chan struct{}, 1), owned: map[coordinator.RunID]bool{}}
+	err := e.do(ctx, func(t *tx) error {
+		n := t.state.nodes[id]
+		if n == nil {
+			n = newNode(id)
+			n.record.Created = t.now
+			t.state.nodes[id] = n
+		}
+		if n.session != nil {
+			n.session.shut()
+			e.sessions.remove(n.session)
+		}
+		if n.record.BootID != h.BootID || n.record.LastSeen.IsZero() {
+			n.record.BootID, n.record.LastSeen = h.BootID, t.now
+			t.put(prefixNode+string(id), n.record)
+			t.group()
+		}
+		n.session, n.version, n.caller, n.lastSeen = s, h.Version, h.RunsAsCaller, t.now
+		if n.lost {
+			t.event(Event{Kind: "node-returned", Subject: string(id), Message: "the node is back"})
+		}
+		n.lost = false
+		e.sessions.add(s)
+		t.state.dirty = true
+		t.reconcile(n, h.Runs)
+		cfg := t.state.config.forNodes
+		t.then(func(int64) { s.push(ToNode{Configuration: cfg}) })
+		return nil
+	})
+	if err != nil {
+		s.shut()
+		return nil, err
+	}
+	return s, nil
+}
+
+// reconcile brings a node's own list of runs and the decided ones together.
+func (t *tx) reconcile(n *node, runs []RunStatus) {
+	listed := map[coordinator.RunID]bool{}
+	for _, st := range runs {
+		listed[st.Run] = true
+		t.report(n, st)
+	}
+	for _, a := range sortedAllocations(n.active) {
+		r := a.rank(n.id)
+		if r == nil || r.State == RunEnded {
+			continue
+		}
+		switch {
+		case listed[a.run()]:
+			if a.record.Stop != "" {
+				t.stop(a, t.state.config.Scheduler.KillTimeout, string(a.record.Stop))
+			}
+		case r.State == RunStarting && a.record.Stop != "":
+			t.nodeFault(a, n.id, "ended before it started")
+		case r.State == RunStarting:
+			t.order(a, n.id)
+		default:
+			t.nodeFault(a, n.id, fmt.Sprintf("node %s no longer knows the run", n.id))
+		}
+	}
+}
+
+// Close ends the session. The node's work goes on; it is given up after the node loss window.
+func (s *Session) Close() {
+	s.shut()
+	s.engine.sessions.remove(s)
+	ctx := context.Background() // the stream's own context is over; the loop answers or has stopped
+	_ = s.engine.do(ctx, func(t *tx) error {
+		if n := t.state.nodes[s.node]; n != nil && n.session == s {
+			n.session, n.lastSeen = nil, t.now
+			t.state.dirty = true
+		}
+		return nil
+	})
+}
+
+// current returns the node if this session still speaks for it.
+func (s *Session) current(t *tx) (*node, error) {
+	n := t.state.nodes[s.node]
+	if n == nil || n.session != s {
+		return nil, coordinator.Errorf(coordinator.ErrUnavailable, "hear node "+string(s.node), "another stream of the node took over")
+	}
+	n.lastSeen = t.now
+	return n, nil
+}
+
+// Hardware takes in a report. Facts that have not changed are not written again.
+func (s *Session) Hardware(ctx context.Context, r HardwareReport) error {
+	facts, err := inventory.DecodeFacts(r.Facts)
+	if err != nil {
+		return coordinator.Errorf(coordinator.ErrInvalid, "take in the report of node "+string(s.node), "%w", err)
+	}
+	return s.engine.do(ctx, func(t *tx) error {
+		n, err := s.current(t)
+		if err != nil {
+			return err
+		}
+		if len(r.Warnings) > maxWarnings {
+			r.Warnings = r.Warnings[:maxWarnings]
+		}
+		if bytes.Equal(n.raw, r.Facts) {
+			n.warnings = r.Warnings
+			return nil
+		}
+		n.learn(facts, bytes.Clone(r.Facts), r.Warnings)
+		t.putBytes(prefixFacts+string(n.id), n.raw)
+		t.group()
+		t.event(Event{Kind: "node-reported", Subject: string(n.id), Message: reportText(n, facts)})
+		t.state.config.regroup(t.state.nodes)
+		t.checkDrift(n)
+		t.state.admission++
+		t.state.dirty = true
+		return nil
+	})
+}
+
+const maxWarnings = 256
+
+func reportText(n *node, f hwinfo.Facts) string {
+	if !n.known {
+		return "hardware report without cores or memory"
+	}
+	return fmt.Sprintf("%d cores, %s, %s", n.capacity.Cores, n.capacity.Memory, cmpOr(f.OSRelease.PrettyName, "unknown system"))
+}
+
+// Conditions takes in the outcome of the static definitions' conditions on the node.
+func (s *Session) Conditions(ctx context.Context, r ConditionReport) error {
+	return s.engine.do(ctx, func(t *tx) error {
+		n, err := s.current(t)
+		if err != nil {
+			return err
+		}
+		if r.Revision != t.state.config.Revision {
+			return nil // of an older revision; the answer to the newer one is on its way
+		}
+		n.revision, n.conditions = r.Revision, r.Results
+		t.assign(n)
+		return nil
+	})
+}
+
+// RunStatus takes in reports about runs. When it returns, what they changed is durable.
+func (s *Session) RunStatus(ctx context.Context, reports []RunStatus) error {
+	return s.engine.do(ctx, func(t *tx) error {
+		n, err := s.current(t)
+		if err != nil {
+			return err
+		}
+		for _, st := range reports {
+			t.report(n, st)
+		}
+		return nil
+	})
+}
+
+// owns reports whether the node may write this run's logs: it is or was placed there.
+func (s *Session) owns(ctx context.Context, run coordinator.RunID) (bool, error) {
+	s.mu.Lock()
+	ok, seen := s.owned[run]
+	s.mu.Unlock()
+	if seen {
+		return ok, nil
+	}
+	err := s.engine.view(ctx, func(st *state) { ok = st.ranOn(run, s.node) })
+	if err == nil {
+		s.mu.Lock()
+		if len(s.owned) > maxOutbox {
+			clear(s.owned)
+		}
+		s.owned[run] = ok
+		s.mu.Unlock()
+	}
+	return ok, err
+}

@@ -1,0 +1,357 @@
+package engine
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"substrate/coordinator"
+)
+
+// view copies a workflow for a reader outside the loop.
+func (w *submission) view(jobs bool) WorkflowView {
+	v := WorkflowView{ID: w.id, Name: w.record.Spec.Name, Status: w.status(), Owner: w.record.Owner,
+		Submitted: w.record.Submitted, Counts: map[coordinator.Status]int{}}
+	for _, j := range w.jobs {
+		for s, n := range j.counts {
+			if n > 0 {
+				v.Counts[coordinator.Status(s)] += n
+			}
+		}
+		for _, a := range j.allocations {
+			if st := a.record.Started; !st.IsZero() && (v.Started.IsZero() || st.Before(v.Started)) {
+				v.Started = st
+			}
+			if w.open == 0 && a.record.Ended.After(v.Ended) {
+				v.Ended = a.record.Ended
+			}
+			if jobs {
+				v.Jobs = append(v.Jobs, a.view())
+			}
+		}
+	}
+	return v
+}
+
+func (a *allocation) view() JobView {
+	r, spec := &a.record, a.job.spec
+	v := JobView{ID: a.id, Workflow: a.job.workflow.id, Name: a.name(), Kind: spec.Kind, Class: spec.Class,
+		Status: r.Status, Attempt: r.Attempt, Nodes: a.nodeIDs(), Definition: r.Definition,
+		Submitted: a.job.workflow.record.Submitted, Started: r.Started, Ended: r.Ended,
+		ExitCode: r.ExitCode, Signal: r.Signal, Message: r.Message, Preempted: r.Preempted, Failures: r.Failures,
+		NoticeEnds: r.NoticeEnds}
+	for _, d := range spec.DependsOn {
+		v.DependsOn = append(v.DependsOn, d.Name)
+	}
+	switch {
+	case r.Status == coordinator.StatusPending:
+		v.Reason = &Reason{Code: "waiting-dependency", Text: "waits for " + a.job.openDependencies()}
+	case r.Status == coordinator.StatusQueued && !r.NotBefore.IsZero() && a.wait == nil:
+		v.Reason = &Reason{Code: "held", Text: "not before " + r.NotBefore.Format("15:04:05") + ", since it ended " + fmt.Sprint(r.Failures) + " times"}
+	case r.Status == coordinator.StatusQueued && a.wait == nil:
+		v.Reason = &Reason{Code: "deciding", Text: "the next decision takes it in"}
+	case r.Status == coordinator.StatusQueued:
+		w := a.wait
+		v.Reason = &Reason{Code: w.Verdict.Reason.String(), Rule: w.Verdict.Rule, Text: w.Verdict.Text,
+			Blocking: w.Verdict.Blocking, Nearest: w.Verdict.Nearest}
+		v.Position, v.Ahead, v.EstimatedStart = w.Position, max(w.Position-1, 0), w.EstimatedStart
+	}
+	return v
+}
+
+func (j *job) openDependencies() string {
+	text := ""
+	for _, d := range j.spec.DependsOn {
+		if on := j.workflow.byName[d.Name]; on.outcome(d.Status) == dependencyOpen {
+			if text != "" {
+				text += ", "
+			}
+			text += d.Name + " to be " + d.Status.String()
+		}
+	}
+	return text
+}
+
+// Workflows lists what the caller may see, newest first.
+func (e *Engine) Workflows(ctx context.Context, c Caller, status string, p Page) (list []WorkflowView, next string, err error) {
+	var want coordinator.Status
+	if status != "" {
+		if err := want.UnmarshalText([]byte(status)); err != nil {
+			return nil, "", coordinator.Errorf(coordinator.ErrInvalid, "list workflows", "%w", err)
+		}
+	}
+	err = e.view(ctx, func(s *state) {
+		var seen []*submission
+		for _, w := range s.workflows {
+			if c.sees(w) && (want == 0 || w.status() == want) {
+				seen = append(seen, w)
+			}
+		}
+		slices.SortFunc(seen, func(a, b *submission) int { return cmp.Compare(b.id, a.id) })
+		var chosen []*submission
+		chosen, next = page(slices.All(seen), len(seen), p, func(w *submission) string { return string(w.id) })
+		for _, w := range chosen {
+			list = append(list, w.view(false))
+		}
+	})
+	return list, next, err
+}
+
+// Workflow shows one workflow with its jobs.
+func (e *Engine) Workflow(ctx context.Context, c Caller, ref string) (v WorkflowView, err error) {
+	verr := e.view(ctx, func(s *state) {
+		var w *submission
+		if w, err = s.resolve(c, "show workflow", ref); err == nil {
+			v = w.view(true)
+		}
+	})
+	if verr != nil {
+		return v, verr
+	}
+	return v, err
+}
+
+// Job shows one allocation.
+func (e *Engine) Job(ctx context.Context, c Caller, id coordinator.AllocationID) (v JobView, err error) {
+	verr := e.view(ctx, func(s *state) {
+		a := s.allocation(id)
+		if a == nil || !c.sees(a.job.workflow) {
+			err = noSuch("show job", "job", string(id))
+			return
+		}
+		v = a.view()
+	})
+	if verr != nil {
+		return v, verr
+	}
+	return v, err
+}
+
+// ExplainWorkflow tells for the jobs that wait (or the named one) why, and what became of every definition.
+func (e *Engine) ExplainWorkflow(ctx context.Context, c Caller, ref, name string) (out []JobExplanation, err error) {
+	const op = "explain workflow"
+	verr := e.view(ctx, func(s *state) {
+		var w *submission
+		if w, err = s.resolve(c, op, ref); err != nil {
+			return
+		}
+		var chosen []*allocation
+		if chosen, err = w.choose(op, name); err != nil {
+			return
+		}
+		for _, a := range chosen {
+			if name == "" && a.record.Status != coordinator.StatusQueued && a.record.Status != coordinator.StatusPending {
+				continue
+			}
+			x := JobExplanation{Job: a.view(), Definitions: slices.Clone(s.admit(a.job).outcomes)}
+			for i := range x.Definitions {
+				x.Definitions[i].Ready = s.readyNodes(x.Definitions[i].Definition)
+			}
+			out = append(out, x)
+			if len(out) == maxExplained {
+				return
+			}
+		}
+	})
+	if verr != nil {
+		return nil, verr
+	}
+	return out, err
+}
+
+const maxExplained = 1000
+
+func (s *state) readyNodes(id coordinator.DefinitionID) int {
+	n := 0
+	for _, m := range s.config.members[id] {
+		if m.status() == NodeReady {
+			n++
+		}
+	}
+	return n
+}
+
+// Queue lists what waits for resources, in the order of the queue.
+func (e *Engine) Queue(ctx context.Context, c Caller, mine bool, class coordinator.Class, p Page) (jobs []JobView, total int, next string, err error) {
+	err = e.view(ctx, func(s *state) {
+		var seen []*allocation
+		for _, a := range s.queued {
+			w := a.job.workflow
+			if c.sees(w) && (!mine || w.record.Owner.User == c.User) && (class == 0 || a.job.spec.Class == class) {
+				seen = append(seen, a)
+			}
+		}
+		slices.SortFunc(seen, func(a, b *allocation) int {
+			return cmp.Or(cmp.Compare(a.job.spec.Class, b.job.spec.Class), cmp.Compare(a.position(), b.position()), cmp.Compare(a.id, b.id))
+		})
+		total = len(seen)
+		var chosen []*allocation
+		chosen, next = page(slices.All(seen), total, p, func(a *allocation) string { return string(a.id) })
+		for _, a := range chosen {
+			jobs = append(jobs, a.view())
+		}
+	})
+	return jobs, total, next, err
+}
+
+// position sorts what has not been decided about behind the rest.
+func (a *allocation) position() int {
+	if a.wait == nil {
+		return 1 << 30
+	}
+	return a.wait.Position
+}
+
+// Nodes lists nodes by id, of one definition or all.
+func (e *Engine) Nodes(ctx context.Context, def coordinator.DefinitionID, p Page) (list []NodeView, next string, err error) {
+	err = e.view(ctx, func(s *state) {
+		var seen []*node
+		for _, n := range s.sortedNodes() {
+			if def == "" || n.record.Definition == def {
+				seen = append(seen, n)
+			}
+		}
+		var chosen []*node
+		chosen, next = page(slices.All(seen), len(seen), p, func(n *node) string { return string(n.id) })
+		for _, n := range chosen {
+			list = append(list, s.nodeView(n, false))
+		}
+	})
+	return list, next, err
+}
+
+// Node shows one node with its facts.
+func (e *Engine) Node(ctx context.Context, id coordinator.NodeID) (v NodeView, err error) {
+	verr := e.view(ctx, func(s *state) {
+		n := s.nodes[id]
+		if n == nil {
+			err = noSuch("show node", "node", string(id))
+			return
+		}
+		v = s.nodeView(n, true)
+	})
+	if verr != nil {
+		return v, verr
+	}
+	return v, err
+}
+
+func (s *state) nodeView(n *node, facts bool) NodeView {
+	v := NodeView{ID: n.id, Status: n.status(), Definition: n.record.Definition, Conflicts: slices.Clone(n.conflicts),
+		Reason: n.why(s), Revision: n.revision, Capacity: n.capacity, LastSeen: n.lastSeen, AgentVersion: n.version,
+		Annotations: maps.Clone(s.config.annotations[n.record.Definition]), Warnings: slices.Clone(n.warnings),
+		Arch: n.facts.CPU.Arch, OS: n.facts.OSRelease.PrettyName, CPUModel: n.facts.CPU.ModelName}
+	if v.Annotations == nil {
+		v.Annotations = map[string]string{}
+	}
+	maps.Copy(v.Annotations, n.hardwareKeys)
+	if n.drift != "" {
+		v.Warnings = append(v.Warnings, NodeWarning{Source: "drift", Message: n.drift})
+	}
+	v.Used = n.used()
+	for _, a := range sortedAllocations(n.active) {
+		v.Runs = append(v.Runs, a.run())
+	}
+	if facts {
+		v.Facts = bytes.Clone(n.raw)
+	}
+	return v
+}
+
+// used sums what the runs on a node hold.
+func (n *node) used() coordinator.Hardware {
+	u := coordinator.Hardware{Devices: map[string]uint32{}}
+	for _, a := range n.active {
+		r := a.job.spec.Resources
+		if r.Threads {
+			u.Threads += uint32(r.Cores)
+		} else {
+			u.Cores += r.Cores
+		}
+		u.Memory += r.TotalMemory()
+		for name, k := range r.Devices {
+			u.Devices[name] += k
+		}
+	}
+	if per := threadsPerCore(n.capacity); u.Threads > 0 {
+		u.Cores += coordinator.Cores((u.Threads + per - 1) / per)
+	}
+	return u
+}
+
+func threadsPerCore(hw coordinator.Hardware) uint32 {
+	if hw.Cores == 0 {
+		return 1
+	}
+	return max(hw.Threads/uint32(hw.Cores), 1)
+}
+
+// ExplainNode shows every condition of the node's last evaluation.
+func (e *Engine) ExplainNode(ctx context.Context, id coordinator.NodeID) (x NodeExplanation, err error) {
+	op := "explain node " + string(id)
+	verr := e.view(ctx, func(s *state) {
+		n := s.nodes[id]
+		switch {
+		case n == nil:
+			err = noSuch(op, "node", string(id))
+		case n.revision == 0:
+			err = coordinator.Errorf(coordinator.ErrUnavailable, op, "it has not evaluated a configuration since the coordinator started")
+		default:
+			x = NodeExplanation{Node: id, Definition: n.record.Definition, Revision: n.revision, Conditions: slices.Clone(n.conditions)}
+		}
+	})
+	if verr != nil {
+		return x, verr
+	}
+	return x, err
+}
+
+// Definitions lists the running configuration's definitions in file order.
+func (e *Engine) Definitions(ctx context.Context) (rev coordinator.Revision, list []DefinitionView, err error) {
+	err = e.view(ctx, func(s *state) {
+		rev = s.config.Revision
+		for _, d := range s.config.Definitions {
+			v := DefinitionView{Definition: d, Nodes: len(s.config.members[d.ID]), Ready: s.readyNodes(d.ID), State: "active", Capacity: d.Hardware}
+			if d.Kind != "static" {
+				v.State = "backend not in this build"
+			}
+			for _, n := range s.config.members[d.ID] {
+				if n.known {
+					hw := n.capacity
+					v.Capacity = &hw
+					break
+				}
+			}
+			list = append(list, v)
+		}
+	})
+	return rev, list, err
+}
+
+// Status is the cluster at a glance.
+func (e *Engine) Status(ctx context.Context) (v StatusView, err error) {
+	err = e.view(ctx, func(s *state) {
+		v = StatusView{ClusterID: s.cluster.ID, Revision: s.config.Revision, NodesTotal: len(s.nodes), Waiting: len(s.queued), Running: len(s.active)}
+		for _, n := range s.sortedNodes() {
+			switch {
+			case n.status() == NodeReady:
+				v.NodesReady++
+			case n.status() == NodeOffline:
+				v.Warnings = append(v.Warnings, fmt.Sprintf("node %s is offline", n.id))
+			}
+			if n.drift != "" {
+				v.Warnings = append(v.Warnings, fmt.Sprintf("node %s: %s", n.id, n.drift))
+			}
+		}
+		if s.config.Revision == 0 {
+			v.Warnings = append(v.Warnings, "no configuration is set")
+		}
+		if len(v.Warnings) > maxWarnings {
+			v.Warnings = append(v.Warnings[:maxWarnings], "and more")
+		}
+	})
+	return v, err
+}

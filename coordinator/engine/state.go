@@ -1,0 +1,297 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"substrate/coordinator"
+	"substrate/coordinator/auth"
+	"substrate/coordinator/grant"
+	"substrate/coordinator/sched"
+)
+
+// state is the cluster as the loop knows it. After a start it is what the store says.
+type state struct {
+	cluster   clusterRecord
+	fence     uint64 // store revision of the last write; carried by every order to a node
+	seq       uint64 // of the last event
+	config    *activeConfig
+	revisions []ConfigRevision // by revision, ascending
+
+	ca         *auth.CA
+	signer     grant.Key
+	ring       grant.Ring
+	verified   *grant.Cache
+	orgs       map[coordinator.OrganizationID]*organization
+	groups     map[coordinator.GroupID]*coordinator.Group
+	users      map[coordinator.UserID]*coordinator.User
+	tokens     map[string]auth.UserToken // by public id
+	joinTokens map[string]auth.JoinToken
+
+	workflows   map[coordinator.WorkflowID]*submission
+	idempotency map[string]coordinator.WorkflowID // "<user>/<key>"
+	queued      map[coordinator.AllocationID]*allocation
+	active      map[coordinator.AllocationID]*allocation
+	held        map[coordinator.AllocationID]*allocation // queued, but not before a time
+	open        int                                      // allocations that have not ended
+	nodes       map[coordinator.NodeID]*node
+
+	dirty     bool   // something a decision depends on has changed
+	admission uint64 // grows when configuration, grants or nodes' hardware change
+}
+
+type clusterRecord struct {
+	ID      string    `json:"id"`
+	Created time.Time `json:"created"`
+	Schema  int       `json:"schema"`
+}
+
+// organization is an organisation with its grant as stored.
+type organization struct {
+	coordinator.Organization
+	jws    string
+	newest newestGrant
+}
+
+// newestGrant is kept apart from the grant itself, or a rollback would be invisible.
+type newestGrant struct {
+	Serial grant.Serial `json:"serial"`
+	Digest grant.Digest `json:"digest"`
+}
+
+// submission is one accepted submission.
+type submission struct {
+	id     coordinator.WorkflowID
+	record workflowRecord
+	jobs   []*job // in file order
+	byName map[string]*job
+	open   int  // allocations not ended
+	ended  bool // its end has been told
+}
+
+type workflowRecord struct {
+	Spec        coordinator.WorkflowSpec `json:"spec"`
+	Owner       coordinator.Owner        `json:"owner"`
+	Priorities  priorities               `json:"priorities"` // as at submission; running work keeps them
+	Submitted   time.Time                `json:"submitted"`
+	Idempotency string                   `json:"idempotency,omitempty"`
+	Digest      string                   `json:"digest,omitempty"` // sha256 of the file, with an idempotency key
+}
+
+type priorities struct {
+	Organization, Group, User int32
+}
+
+// job is one job or service with all its allocations (more than one for a task array).
+type job struct {
+	workflow    *submission
+	spec        *coordinator.JobSpec
+	allocations []*allocation
+	dependents  []*job
+	counts      [coordinator.StatusLost + 1]int
+	started     int // allocations that ever ran
+	admission   *admission
+}
+
+// allocation is one request for resources with its history.
+type allocation struct {
+	id      coordinator.AllocationID
+	job     *job
+	task    uint32
+	record  allocRecord
+	touched bool
+	wait    *sched.Wait // why it waits, as of the last decision
+}
+
+// allocRecord is what is stored. An allocation without a record has not been placed yet.
+type allocRecord struct {
+	Status     coordinator.Status       `json:"status"`
+	Attempt    uint32                   `json:"attempt,omitempty"`
+	Definition coordinator.DefinitionID `json:"definition,omitempty"`
+	Ranks      []rankRecord             `json:"ranks,omitempty"` // one per node, by node id
+	Placed     time.Time                `json:"placed,omitzero"`
+	Started    time.Time                `json:"started,omitzero"`
+	Ended      time.Time                `json:"ended,omitzero"`
+	ExitCode   *int32                   `json:"exit_code,omitempty"`
+	Signal     int32                    `json:"signal,omitempty"`
+	Message    string                   `json:"message,omitempty"`
+	Stop       stopReason               `json:"stop,omitempty"`
+	NoticeEnds time.Time                `json:"notice_ends,omitzero"`
+	Preempted  uint32                   `json:"preempted,omitempty"`
+	Failures   uint32                   `json:"failures,omitempty"`
+	Returned   bool                     `json:"returned,omitempty"` // front of its class (rule 3)
+	NotBefore  time.Time                `json:"not_before,omitzero"`
+	Past       []attemptRecord          `json:"past,omitempty"` // newest last, at most maxPast
+}
+
+// attemptRecord is what is kept of an attempt that was sent back to the queue.
+type attemptRecord struct {
+	Attempt uint32               `json:"attempt"`
+	Nodes   []coordinator.NodeID `json:"nodes"`
+	Started time.Time            `json:"started,omitzero"`
+	Ended   time.Time            `json:"ended,omitzero"`
+	Message string               `json:"message,omitempty"`
+}
+
+const maxPast = 16
+
+// rankRecord is one node's share of a run.
+type rankRecord struct {
+	Node  coordinator.NodeID `json:"node"`
+	State RunState           `json:"state"`
+	End   *RunStatus         `json:"end,omitempty"`
+}
+
+// stopReason says why the coordinator asked for an end, "" when it did not.
+type stopReason string
+
+const (
+	stopCancel  stopReason = "cancelled"
+	stopPreempt stopReason = "preempted"
+	stopRequeue stopReason = "drained" // restartable work of a node that is drained with --active
+	stopGang    stopReason = "gang"    // another rank has failed
+)
+
+func (a *allocation) key() string { return prefixAlloc + string(a.id) }
+
+func (a *allocation) run() coordinator.RunID { return a.id.Run(a.record.Attempt) }
+
+// name is the job's name, with the index for a task of an array.
+func (a *allocation) name() string {
+	if a.job.spec.Array == nil {
+		return a.job.spec.Name
+	}
+	return fmt.Sprintf("%s/%d", a.job.spec.Name, a.task)
+}
+
+func (a *allocation) rank(id coordinator.NodeID) *rankRecord {
+	for i := range a.record.Ranks {
+		if a.record.Ranks[i].Node == id {
+			return &a.record.Ranks[i]
+		}
+	}
+	return nil
+}
+
+func (a *allocation) nodeIDs() []coordinator.NodeID {
+	out := make([]coordinator.NodeID, len(a.record.Ranks))
+	for i, r := range a.record.Ranks {
+		out[i] = r.Node
+	}
+	return out
+}
+
+// newWorkflow builds the working form of a stored workflow; every allocation is pending.
+func newWorkflow(id coordinator.WorkflowID, rec workflowRecord) *submission {
+	w := &submission{id: id, record: rec, byName: map[string]*job{}}
+	for i := range w.record.Spec.Jobs {
+		spec := &w.record.Spec.Jobs[i]
+		j := &job{workflow: w, spec: spec}
+		w.jobs = append(w.jobs, j)
+		w.byName[spec.Name] = j
+		if spec.Array == nil {
+			j.add(coordinator.AllocationID(string(id)+"/"+spec.Name), 0)
+			continue
+		}
+		for task := spec.Array.Start; ; task++ {
+			j.add(coordinator.AllocationID(fmt.Sprintf("%s/%s/%d", id, spec.Name, task)), task)
+			if task == spec.Array.End {
+				break
+			}
+		}
+	}
+	for _, j := range w.jobs {
+		for _, d := range j.spec.DependsOn {
+			if on := w.byName[d.Name]; on != nil {
+				on.dependents = append(on.dependents, j)
+			}
+		}
+	}
+	return w
+}
+
+func (j *job) add(id coordinator.AllocationID, task uint32) {
+	a := &allocation{id: id, job: j, task: task}
+	a.record.Status = coordinator.StatusPending
+	j.allocations = append(j.allocations, a)
+	j.counts[coordinator.StatusPending]++
+	j.workflow.open++
+}
+
+// find returns the allocation with the id, nil when it is not of this workflow.
+func (w *submission) find(id coordinator.AllocationID) *allocation {
+	rest, ok := strings.CutPrefix(string(id), string(w.id)+"/")
+	if !ok {
+		return nil
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	j := w.byName[name]
+	if j == nil {
+		return nil
+	}
+	if j.spec.Array == nil {
+		if j.allocations[0].id == id {
+			return j.allocations[0]
+		}
+		return nil
+	}
+	var task uint32
+	if _, err := fmt.Sscanf(rest, name+"/%d", &task); err != nil {
+		return nil
+	}
+	if task < j.spec.Array.Start || task > j.spec.Array.End {
+		return nil
+	}
+	if a := j.allocations[task-j.spec.Array.Start]; a.id == id {
+		return a
+	}
+	return nil
+}
+
+// allocation finds an allocation of any workflow, nil when unknown.
+func (s *state) allocation(id coordinator.AllocationID) *allocation {
+	wf, _, _ := strings.Cut(string(id), "/")
+	if w := s.workflows[coordinator.WorkflowID(wf)]; w != nil {
+		return w.find(id)
+	}
+	return nil
+}
+
+// runOwner finds the allocation of a run; current is false for an earlier attempt.
+func (s *state) runOwner(run coordinator.RunID) (a *allocation, current bool) {
+	i := strings.LastIndexByte(string(run), '#')
+	if i < 0 {
+		return nil, false
+	}
+	a = s.allocation(coordinator.AllocationID(run[:i]))
+	return a, a != nil && a.run() == run
+}
+
+// ranOn reports whether a run was placed on a node, in this attempt or an earlier one.
+func (s *state) ranOn(run coordinator.RunID, id coordinator.NodeID) bool {
+	a, current := s.runOwner(run)
+	switch {
+	case a == nil:
+		return false
+	case current && a.rank(id) != nil:
+		return true
+	}
+	for _, p := range a.record.Past {
+		if a.id.Run(p.Attempt) == run && contains(p.Nodes, id) {
+			return true
+		}
+	}
+	return false
+}
+
+// nextHold is when the first allocation that must not start yet may start.
+func (s *state) nextHold() time.Time {
+	var next time.Time
+	for _, a := range s.held {
+		if t := a.record.NotBefore; !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	return next
+}

@@ -1,0 +1,314 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"substrate/coordinator"
+	"substrate/coordinator/workflow"
+	"substrate/strictyaml"
+)
+
+// StartWorkflow accepts a workflow durably, or refuses all of it.
+func (e *Engine) StartWorkflow(ctx context.Context, c Caller, in StartWorkflow) (res StartWorkflowResult, err error) {
+	op := "start workflow " + cmpOr(in.Name, in.File)
+	spec, diags := workflow.Parse(in.File, in.YAML)
+	if err := diags.Err(); err != nil {
+		return res, &coordinator.Error{Kind: coordinator.ErrInvalid, Op: op, Err: err}
+	}
+	res.Warnings = diags.Warnings()
+	if err := overlay(&spec, in, op); err != nil {
+		return res, err
+	}
+	if n := allocations(spec); n > e.opt.MaxAllocations {
+		return res, coordinator.Errorf(coordinator.ErrExhausted, op, "%d jobs and tasks, at most %d fit in one workflow", n, e.opt.MaxAllocations)
+	}
+	digest := sha256.Sum256(in.YAML)
+	var id coordinator.WorkflowID
+	err = e.doView(ctx, func(t *tx) error {
+		if in.IdempotencyKey != "" {
+			if known := t.state.workflows[t.state.idempotency[idempotencyKey(c, in.IdempotencyKey)]]; known != nil {
+				if known.record.Digest != hex.EncodeToString(digest[:]) {
+					return coordinator.Errorf(coordinator.ErrConflict, op, "idempotency key %q was used for another file", in.IdempotencyKey)
+				}
+				id, res.Existed = known.id, true
+				return nil
+			}
+		}
+		owner, prio, err := t.state.owner(c, in.Group, op)
+		if err != nil {
+			return err
+		}
+		rec := workflowRecord{Spec: spec, Owner: owner, Priorities: prio, Submitted: t.now}
+		if in.IdempotencyKey != "" {
+			rec.Idempotency = idempotencyKey(c, in.IdempotencyKey)
+			rec.Digest = hex.EncodeToString(digest[:])
+		}
+		id, err = e.accept(t, op, rec)
+		return err
+	}, func(s *state) { res.Workflow = s.workflows[id].view(true) })
+	return res, err
+}
+
+// overlay applies what the command line says on top of the file.
+func overlay(spec *coordinator.WorkflowSpec, in StartWorkflow, op string) error {
+	if in.Name != "" {
+		if err := workflow.CheckName(in.Name); err != nil {
+			return coordinator.Errorf(coordinator.ErrInvalid, op, "%w", err)
+		}
+		spec.Name = in.Name
+	}
+	if in.Priority > 0 {
+		return coordinator.Errorf(coordinator.ErrInvalid, op, "priority %d: a submitter can only lower the priority of its work, so at most 0", in.Priority)
+	}
+	if in.Priority < 0 {
+		spec.Priority = in.Priority
+	}
+	if in.Preemptible != nil {
+		spec.Preemptible = *in.Preemptible
+		for i := range spec.Jobs {
+			if j := &spec.Jobs[i]; !j.PreemptibleSet && j.Class != coordinator.ClassReserved {
+				j.Preemptible = *in.Preemptible
+			}
+		}
+	}
+	return nil
+}
+
+func allocations(spec coordinator.WorkflowSpec) int {
+	n := 0
+	for _, j := range spec.Jobs {
+		if j.Array != nil {
+			n += j.Array.Len()
+		} else {
+			n++
+		}
+	}
+	return n
+}
+
+func idempotencyKey(c Caller, key string) string { return string(c.User) + "/" + key }
+
+func cmpOr(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// accept checks that every job could run somewhere and files the workflow.
+func (e *Engine) accept(t *tx, op string, rec workflowRecord) (coordinator.WorkflowID, error) {
+	s := t.state
+	if n := allocations(rec.Spec); s.open+n > e.opt.MaxOpenAllocations {
+		return "", coordinator.Errorf(coordinator.ErrExhausted, op, "%d jobs wait or run already, at most %d do", s.open, e.opt.MaxOpenAllocations).
+			WithHint("try again when some have ended")
+	}
+	s.fillWalltimes(&rec.Spec)
+	id, err := newWorkflowID(t.now, e.opt.Rand)
+	if err != nil {
+		return "", err
+	}
+	w := newWorkflow(id, rec)
+	for _, j := range w.jobs {
+		if err := s.refuseImpossible(op, j); err != nil {
+			return "", err
+		}
+	}
+	s.workflows[id] = w
+	if rec.Idempotency != "" {
+		s.idempotency[rec.Idempotency] = id
+	}
+	s.open += w.open
+	t.put(prefixWorkflow+string(id), w.record)
+	t.group()
+	t.event(Event{Kind: "submitted", Workflow: id, Subject: "workflow",
+		Message:  fmt.Sprintf("workflow %s with %d jobs by %s", rec.Spec.Name, w.open, rec.Owner.UserName),
+		Metadata: map[string]string{"organization": rec.Owner.OrganizationSlug, "group": rec.Owner.GroupSlug}})
+	for _, j := range w.jobs {
+		t.settle(j)
+	}
+	return id, nil
+}
+
+// fillWalltimes gives jobs without a walltime the longest of their class.
+func (s *state) fillWalltimes(spec *coordinator.WorkflowSpec) {
+	for i := range spec.Jobs {
+		if j := &spec.Jobs[i]; j.Kind != coordinator.KindService && j.Walltime == 0 {
+			j.Walltime = s.config.Scheduler.MaxWalltime[j.Class]
+		}
+	}
+}
+
+// newWorkflowID makes a UUIDv7 of the engine's time and chance.
+func newWorkflowID(now time.Time, rand io.Reader) (coordinator.WorkflowID, error) {
+	var u uuid.UUID
+	if _, err := io.ReadFull(rand, u[:]); err != nil {
+		return "", fmt.Errorf("cannot make a workflow id: %w", err)
+	}
+	ms := uint64(now.UnixMilli())
+	for i := range 6 {
+		u[i] = byte(ms >> (40 - 8*i))
+	}
+	u[6] = u[6]&0x0f | 0x70
+	u[8] = u[8]&0x3f | 0x80
+	return coordinator.WorkflowID(u.String()), nil
+}
+
+// owner resolves who a submission belongs to, with the priorities that count for it.
+func (s *state) owner(c Caller, group, op string) (coordinator.Owner, priorities, error) {
+	u, o := s.users[c.User], s.orgs[c.Organization]
+	if u == nil || o == nil {
+		return coordinator.Owner{}, priorities{}, noSuch(op, "user", string(c.User))
+	}
+	if len(u.Groups) == 0 {
+		return coordinator.Owner{}, priorities{}, coordinator.Errorf(coordinator.ErrDenied, op, "user %s belongs to no group", u.Name)
+	}
+	g := s.groups[u.Groups[0]]
+	if group != "" {
+		g = s.group(o.ID, group)
+		if g == nil || !contains(u.Groups, g.ID) {
+			return coordinator.Owner{}, priorities{}, coordinator.Errorf(coordinator.ErrDenied, op, "user %s is not a member of group %q", u.Name, group)
+		}
+	}
+	return coordinator.Owner{
+		Organization: o.ID, OrganizationSlug: o.Slug, Group: g.ID, GroupSlug: g.Slug,
+		User: u.ID, UserName: u.Name, Email: u.Email, UnixUser: u.UnixUser,
+	}, priorities{Organization: o.Priority, Group: g.Priority, User: u.Priority}, nil
+}
+
+func contains[T comparable](list []T, v T) bool {
+	for _, x := range list {
+		if x == v {
+			return true
+		}
+	}
+	return false
+}
+
+// ValidateWorkflow checks a file and whether each of its jobs could run here, without starting it.
+func (e *Engine) ValidateWorkflow(ctx context.Context, c Caller, file string, yaml []byte) strictyaml.Diagnostics {
+	spec, diags := workflow.Parse(file, yaml)
+	if diags.Err() != nil {
+		return diags
+	}
+	err := e.view(ctx, func(s *state) {
+		owner, prio, err := s.owner(c, "", "validate workflow")
+		if err != nil {
+			diags = append(diags, strictyaml.Diagnostic{File: file, Message: err.Error()})
+			return
+		}
+		s.fillWalltimes(&spec)
+		w := newWorkflow("", workflowRecord{Spec: spec, Owner: owner, Priorities: prio})
+		for _, j := range w.jobs {
+			if err := s.refuseImpossible("run job "+j.spec.Name, j); err != nil {
+				diags = append(diags, strictyaml.Diagnostic{File: file, Path: "jobs." + j.spec.Name, Message: err.Error()})
+			}
+		}
+	})
+	if err != nil {
+		diags = append(diags, strictyaml.Diagnostic{File: file, Message: err.Error()})
+	}
+	return diags
+}
+
+// resolve finds a workflow the caller may see: by id, by a unique beginning of an id, or by name (the newest).
+func (s *state) resolve(c Caller, op, ref string) (*submission, error) {
+	if w := s.workflows[coordinator.WorkflowID(ref)]; w != nil && c.sees(w) {
+		return w, nil
+	}
+	var byPrefix, byName *submission
+	matches := 0
+	for _, w := range s.workflows {
+		if !c.sees(w) {
+			continue
+		}
+		if len(ref) >= 4 && strings.HasPrefix(string(w.id), ref) {
+			matches++
+			byPrefix = w
+		}
+		if w.record.Spec.Name == ref && (byName == nil || w.id > byName.id) {
+			byName = w
+		}
+	}
+	switch {
+	case byName != nil:
+		return byName, nil
+	case matches == 1:
+		return byPrefix, nil
+	case matches > 1:
+		return nil, coordinator.Errorf(coordinator.ErrInvalid, op, "%q is the beginning of %d workflow ids", ref, matches)
+	}
+	return nil, noSuch(op, "workflow", ref)
+}
+
+// sees reports whether the caller may see a workflow: its organisation's members and cluster-admins.
+func (c Caller) sees(w *submission) bool {
+	return c.Admin || w.record.Owner.Organization == c.Organization
+}
+
+// CancelWorkflow ends a workflow, or one job of it. What waits ends now, what runs after its grace.
+func (e *Engine) CancelWorkflow(ctx context.Context, c Caller, ref, jobName string) (view WorkflowView, err error) {
+	const op = "cancel workflow"
+	var id coordinator.WorkflowID
+	err = e.doView(ctx, func(t *tx) error {
+		w, err := t.state.resolve(c, op, ref)
+		if err != nil {
+			return err
+		}
+		if !c.Admin && w.record.Owner.User != c.User {
+			return coordinator.Errorf(coordinator.ErrDenied, op, "it belongs to %s", w.record.Owner.UserName)
+		}
+		chosen, err := w.choose(op, jobName)
+		if err != nil {
+			return err
+		}
+		id = w.id
+		for _, a := range chosen {
+			t.cancel(a, "cancelled by "+c.Name)
+		}
+		return nil
+	}, func(s *state) { view = s.workflows[id].view(true) })
+	return view, err
+}
+
+// choose gives the allocations that a job name stands for: "" all, "train" a job with all its tasks,
+// "train/3" one task.
+func (w *submission) choose(op, name string) ([]*allocation, error) {
+	if name == "" {
+		var all []*allocation
+		for _, j := range w.jobs {
+			all = append(all, j.allocations...)
+		}
+		return all, nil
+	}
+	if j := w.byName[name]; j != nil {
+		return j.allocations, nil
+	}
+	if a := w.find(coordinator.AllocationID(string(w.id) + "/" + name)); a != nil {
+		return []*allocation{a}, nil
+	}
+	return nil, noSuch(op, "job", name)
+}
+
+// cancel ends an allocation that waits, and asks the nodes to end one that runs.
+func (t *tx) cancel(a *allocation, why string) {
+	switch st := a.record.Status; {
+	case st.Ended():
+	case st.Holds():
+		if a.record.Stop != stopCancel {
+			a.record.Stop = stopCancel
+			a.record.Message = why
+			t.touch(a)
+			t.stop(a, t.state.config.Scheduler.KillTimeout, "cancelled")
+		}
+	default:
+		t.end(a, coordinator.StatusCancelled, why)
+	}
+}
