@@ -1,0 +1,103 @@
+package hwinfo
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// serverTree builds a node with 2 sockets, 32 cores each, 128 CPUs, 8 GPUs, 8 network ports and 240 PCI functions.
+func serverTree(tb testing.TB) string {
+	root := tb.TempDir()
+	var info bytes.Buffer
+	flags := strings.Repeat("some_flag another ", 60)
+	for cpu := range 128 {
+		socket, core := cpu/32%2, cpu%32
+		fmt.Fprintf(&info, "processor\t: %d\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 106\nmodel name\t: Intel(R) Xeon(R) Platinum 8358 CPU @ 2.60GHz\nstepping\t: 6\nphysical id\t: %d\ncore id\t\t: %d\nflags\t\t: %s\n\n",
+			cpu, socket, core, flags)
+		dir := fmt.Sprintf("sys/devices/system/cpu/cpu%d/topology/", cpu)
+		put(tb, root, dir+"core_id", fmt.Appendln(nil, core))
+		put(tb, root, dir+"physical_package_id", fmt.Appendln(nil, socket))
+		put(tb, root, dir+"die_id", []byte("0\n"))
+		put(tb, root, fmt.Sprintf("sys/devices/system/cpu/cpufreq/policy%d/cpuinfo_max_freq", cpu), []byte("3400000\n"))
+	}
+	put(tb, root, "proc/cpuinfo", info.Bytes())
+	put(tb, root, "proc/meminfo", []byte("MemTotal:       1056441856 kB\n"))
+	put(tb, root, "proc/self/cgroup", []byte("0::/system.slice/agent.service\n"))
+	put(tb, root, "etc/os-release", []byte("ID=rocky\nVERSION_ID=\"9.4\"\n"))
+	put(tb, root, "uname", []byte("sysname: Linux\nnodename: gpu-01\nrelease: 5.14.0\nversion: #1 SMP\nmachine: x86_64\n"))
+	put(tb, root, "sys/devices/system/cpu/online", []byte("0-127\n"))
+	for node, cpus := range []string{"0-31,64-95", "32-63,96-127"} {
+		dir := fmt.Sprintf("sys/devices/system/node/node%d/", node)
+		put(tb, root, dir+"cpulist", []byte(cpus+"\n"))
+		put(tb, root, dir+"meminfo", fmt.Appendf(nil, "Node %d MemTotal: 528220928 kB\n", node))
+	}
+	put(tb, root, "sys/devices/system/memory/block_size_bytes", []byte("80000000\n"))
+	for n := range 504 { // blocks of 2 GiB, as x86 uses from 64 GiB on
+		put(tb, root, fmt.Sprintf("sys/devices/system/memory/memory%d/state", n), []byte("online\n"))
+	}
+	for n := range 240 {
+		dir := fmt.Sprintf("sys/bus/pci/devices/0000:%02x:00.0/", n)
+		modalias, driver := "pci:v00008086d0000352Asv00000000sd00000000bc06sc04i00\n", "pcieport"
+		switch {
+		case n%30 == 1:
+			modalias, driver = "pci:v000010DEd000020B2sv000010DEsd00001463bc03sc02i00\n", "nvidia"
+			put(tb, root, fmt.Sprintf("proc/driver/nvidia/gpus/0000:%02x:00.0/information", n), []byte("Model: \t\t NVIDIA A100-SXM4-80GB\nGPU UUID: \t GPU-00000000\n"))
+		case n%30 == 2:
+			modalias, driver = "pci:v000015B3d0000101Bsv000015B3sd00000000bc02sc07i00\n", "mlx5_core"
+			port := fmt.Sprintf("sys/class/infiniband/mlx5_%d/ports/1/", n/30)
+			put(tb, root, port+"rate", []byte("200 Gb/sec (4X HDR)\n"))
+			put(tb, root, port+"state", []byte("4: ACTIVE\n"))
+			put(tb, root, port+"link_layer", []byte("InfiniBand\n"))
+		}
+		put(tb, root, dir+"modalias", []byte(modalias))
+		put(tb, root, dir+"numa_node", fmt.Appendln(nil, n/120))
+		putLink(tb, root, dir+"driver", "../../../bus/pci/drivers/"+driver)
+	}
+	return root
+}
+
+func serverFacts(tb testing.TB) Facts {
+	f, w := Read(serverTree(tb))
+	if len(w) > 0 {
+		tb.Fatal(w)
+	}
+	return f
+}
+
+func TestServer(t *testing.T) {
+	f := serverFacts(t)
+	if deref(f.CPU.Cores) != 64 || deref(f.CPU.LogicalCPUs) != 128 || len(f.GPUs) != 8 || len(f.PCI) != 240 || len(f.RDMA) != 8 {
+		t.Errorf("got %s", asJSON(t, f))
+	}
+	if f.GPUs[7].Model != "NVIDIA A100-SXM4-80GB" || deref(f.GPUs[7].NUMANode) != 1 || f.CPU.Arch != "amd64" || f.Hostname != "gpu-01" {
+		t.Errorf("got %+v, %q, %q", f.GPUs[7], f.CPU.Arch, f.Hostname)
+	}
+}
+
+func BenchmarkReadServer(b *testing.B) {
+	root := serverTree(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if f, _ := Read(root); len(f.GPUs) != 8 {
+			b.Fatal("GPUs are missing")
+		}
+	}
+}
+
+func BenchmarkReadLive(b *testing.B) {
+	b.ReportAllocs()
+	for b.Loop() {
+		if f, _ := Read("/"); f.CPU.LogicalCPUs == nil {
+			b.Fatal("CPUs are missing")
+		}
+	}
+}
+
+func BenchmarkDigest(b *testing.B) {
+	f := serverFacts(b)
+	for b.Loop() {
+		f.Digest()
+	}
+}
