@@ -1,0 +1,133 @@
+package logs
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"substrate/coordinator"
+)
+
+const readDirAtOnce = 512
+
+// Remove deletes all output of the workflow. Removing nothing is no error.
+func (l *Logs) Remove(workflow coordinator.WorkflowID) error {
+	dir, err := workflowDir(workflow)
+	if err != nil {
+		return fmt.Errorf("cannot remove output: %w", err)
+	}
+	l.detach(workflow)
+	if err := os.RemoveAll(filepath.Join(l.dir, dir)); err != nil {
+		return fmt.Errorf("cannot remove output of %s: %w", workflow, err)
+	}
+	return nil
+}
+
+// detach closes the workflow's files and waits for writers that have them.
+func (l *Logs) detach(workflow coordinator.WorkflowID) {
+	var mine []*runFiles
+	l.mu.Lock()
+	for _, r := range l.runs {
+		if r.workflow == workflow {
+			mine = append(mine, r)
+		}
+	}
+	for _, r := range mine {
+		l.forget(r)
+	}
+	l.mu.Unlock()
+	for _, r := range mine {
+		r.mu.Lock()
+		r.gone = true
+		_ = r.close() // the files go anyway
+		r.mu.Unlock()
+	}
+}
+
+// Expire removes the output of every workflow that wrote nothing since before, unless keep (which
+// may be nil) says that it is still wanted. It returns how many went; one that cannot be removed
+// does not save the others.
+func (l *Logs) Expire(before time.Time, keep func(coordinator.WorkflowID) bool) (removed int, err error) {
+	shards, err := os.ReadDir(l.dir)
+	if err != nil {
+		return 0, fmt.Errorf("cannot expire logs: %w", err)
+	}
+	var failed []error
+	for _, shard := range shards {
+		if !shard.IsDir() {
+			continue
+		}
+		workflows, err := os.ReadDir(filepath.Join(l.dir, shard.Name()))
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		for _, w := range workflows {
+			gone, err := l.expireOne(filepath.Join(shard.Name(), w.Name()), before, keep)
+			if err != nil {
+				failed = append(failed, err)
+			}
+			if gone {
+				removed++
+			}
+		}
+	}
+	if len(failed) > 0 {
+		return removed, fmt.Errorf("cannot expire logs: %w", errors.Join(failed...))
+	}
+	return removed, nil
+}
+
+func (l *Logs) expireOne(dir string, before time.Time, keep func(coordinator.WorkflowID) bool) (bool, error) {
+	name, err := decodeName(filepath.Base(dir))
+	if err != nil {
+		return false, nil // not ours
+	}
+	workflow := coordinator.WorkflowID(name)
+	if want, err := workflowDir(workflow); err != nil || want != dir {
+		return false, nil
+	}
+	old, err := olderThan(filepath.Join(l.dir, dir), before)
+	if err != nil || !old || (keep != nil && keep(workflow)) {
+		return false, err
+	}
+	return true, l.Remove(workflow)
+}
+
+// olderThan looks until it finds one file that is not.
+func olderThan(dir string, before time.Time) (bool, error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return false, err
+	}
+	defer d.Close()
+	// A directory without files yet was made for a run that just starts.
+	if info, err := d.Stat(); err != nil || !info.ModTime().Before(before) {
+		return false, err
+	}
+	for {
+		entries, err := d.ReadDir(readDirAtOnce)
+		for _, e := range entries {
+			info, err := e.Info()
+			if errors.Is(err, fs.ErrNotExist) {
+				continue
+			}
+			if err != nil {
+				return false, err
+			}
+			if !info.ModTime().Before(before) {
+				return false, nil
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+}
