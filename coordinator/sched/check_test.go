@@ -113,6 +113,7 @@ func conflict(s Snapshot, list []Placement) string {
 	return ""
 }
 
+// placementOf is the placement that a start becomes.
 func placementOf(r Request, st Start, now time.Time) Placement {
 	return Placement{ID: r.ID, Workflow: r.Workflow, Class: r.Class, Priority: r.Priority, Started: now,
 		Walltime: r.Walltime, Nodes: st.Nodes, Resources: r.Resources, Group: r.Group}
@@ -123,16 +124,21 @@ func apply(s Snapshot, p Plan) Snapshot {
 	s.Placements = slices.Clone(s.Placements)
 	started := map[coordinator.AllocationID]bool{}
 	groups := map[string]int{}
+	requests := map[coordinator.AllocationID]Request{}
+	for _, r := range s.Requests {
+		requests[r.ID] = r
+	}
 	for _, st := range p.Starts {
 		started[st.ID] = true
-		i := slices.IndexFunc(s.Requests, func(r Request) bool { return r.ID == st.ID })
-		s.Placements = append(s.Placements, placementOf(s.Requests[i], st, s.Now))
-		groups[s.Requests[i].Group]++
+		s.Placements = append(s.Placements, placementOf(requests[st.ID], st, s.Now))
+		groups[requests[st.ID].Group]++
 	}
 	var rest []Request
 	for _, r := range s.Requests {
-		if !started[r.ID] {
+		if !started[r.ID] && r.Group != "" {
 			r.GroupFree = groupFree(s, r.Group) - groups[r.Group]
+		}
+		if !started[r.ID] {
 			rest = append(rest, r)
 		}
 	}
@@ -185,7 +191,9 @@ func advance(s Snapshot, to time.Time) Snapshot {
 			continue
 		}
 		if p.Ending { // its end stays where it was, however often it is looked at
-			p.Walltime, p.Ending = plannedEnd(s, p).Sub(p.Started)-s.Config.PreemptionNotice, false
+			end := plannedEnd(s, p)
+			p.Walltime, p.Ending = time.Minute, false
+			p.Started = end.Add(-p.Walltime - s.Config.PreemptionNotice)
 		}
 		rest = append(rest, p)
 	}

@@ -11,8 +11,8 @@ import (
 // Limits that keep one decision short whatever the snapshot holds. They are counts, not
 // times, so that the same snapshot always gives the same plan.
 const (
-	planWork      = 2_000_000 // node examinations for planned starts in the first pass
-	estimateWork  = 1_000_000 // node examinations for estimates
+	planWork      = 1_000_000 // node examinations for planned starts in the first pass
+	estimateWork  = 500_000   // node examinations for estimates
 	estimateSteps = 4_096     // known ends that estimates step over
 	estimateDepth = 1_000     // estimated allocations per class
 	nearestDepth  = 256       // shapes per class that get a nearest node

@@ -201,7 +201,7 @@ func (n *node) tallyAt(t *tally, at time.Duration, plans bool) {
 // openFor reports whether the request fits on the node for the whole span, beside the plans
 // there. Holds only end, so usage can rise only where a plan starts.
 func (c *cluster) openFor(n *node, s *shape, from, to time.Duration) bool {
-	c.work += 1 + len(n.plans)
+	c.work += 1 + (1+len(n.plans))*(len(n.holds)+len(n.plans))/8
 	for _, p := range n.plans {
 		if p.atNever() && to == never {
 			return false
