@@ -148,20 +148,21 @@ func (s settings) certificateHosts() []string {
 
 const serverCertificateLifetime = 365 * 24 * time.Hour
 
-func serveAPI(ctx context.Context, s settings, l net.Listener, eng *engine.Engine, log *slog.Logger) error {
-	handler, err := server.NewAPI(server.Options{Engine: eng, Log: log, Version: version})
+func serveAPI(ctx context.Context, s settings, l net.Listener, eng *engine.Engine, log *slog.Logger) (err error) {
+	handler, err := server.NewAPI(eng, server.APIOptions{Version: version, Now: time.Now, Log: log})
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, handler.Close()) }()
 	srv := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, Protocols: new(http.Protocols)}
 	srv.Protocols.SetHTTP1(true)
 	srv.Protocols.SetHTTP2(true)
 	srv.Protocols.SetUnencryptedHTTP2(s.dev)
 	if !s.dev {
 		ca := eng.ServerIdentity()
-		cert, err := ca.ServerCertificate(s.certificateHosts(), time.Now(), serverCertificateLifetime, rand.Reader)
-		if err != nil {
-			return err
+		cert, cerr := ca.ServerCertificate(s.certificateHosts(), time.Now(), serverCertificateLifetime, rand.Reader)
+		if cerr != nil {
+			return cerr
 		}
 		srv.TLSConfig = ca.APITLS(cert)
 	}
@@ -190,7 +191,11 @@ func serveAgents(ctx context.Context, s settings, l net.Listener, eng *engine.En
 	if err != nil {
 		return err
 	}
-	srv := server.NewAgentServer(server.AgentOptions{Engine: eng, Log: log, TLS: ca.AgentTLS(cert), CA: ca, Version: version})
+	srv, err := server.NewAgentServer(ca.AgentTLS(cert), server.AgentsOf(eng), server.AgentOptions{
+		Version: version, ClusterID: ca.Cluster(), Node: auth.NodeFromCertificate, Now: time.Now, Log: log})
+	if err != nil {
+		return err
+	}
 	stopped := context.AfterFunc(ctx, srv.Stop)
 	defer stopped()
 	if err := srv.Serve(l); err != nil && !errors.Is(err, grpc.ErrServerStopped) {

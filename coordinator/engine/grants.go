@@ -12,7 +12,7 @@ import (
 // grantDocument verifies an organisation's grant as it is stored now. Verified grants are remembered
 // by digest, so that a placement costs a look-up.
 func (s *state) grantDocument(o *organization) (grant.Document, error) {
-	return s.verified.CheckDigest(s.ring, o.jws, grant.DigestOf(o.jws), grant.Want{
+	return s.verified.Check(s.ring, o.jws, grant.Want{
 		Cluster: s.cluster.ID, Organization: o.ID, NewestSerial: o.newest.Serial, NewestDigest: o.newest.Digest,
 	})
 }
@@ -94,6 +94,9 @@ func (s *state) grantView(o *organization) GrantView {
 
 // SetGrant replaces what an organisation may place work on. Running work is not touched.
 func (e *Engine) SetGrant(ctx context.Context, c Caller, organization string, definitions []string) (view GrantView, err error) {
+	if err := c.mustAdmin("set grant"); err != nil {
+		return view, err
+	}
 	err = e.doView(ctx, func(t *tx) error {
 		o := t.state.organization(organization, c)
 		if o == nil {
@@ -129,6 +132,9 @@ func (e *Engine) SetGrant(ctx context.Context, c Caller, organization string, de
 // additive and idempotent.
 func (e *Engine) AppendDefinitions(ctx context.Context, c Caller, definitions, organizations []string, all bool) (results []AppendResult, err error) {
 	const op = "append definitions to grants"
+	if err := c.mustAdmin(op); err != nil {
+		return nil, err
+	}
 	if all == (len(organizations) > 0) {
 		return nil, coordinator.Errorf(coordinator.ErrInvalid, op, "name organisations or ask for all of them, not both and not neither")
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"time"
 
@@ -12,8 +13,8 @@ import (
 
 // AppendLog stores a piece of output and returns how far the stream is stored. A piece of a run that
 // was never placed on this node is dropped and counted as stored, so that the agent stops sending it.
-func (s *Session) AppendLog(ctx context.Context, run coordinator.RunID, stream string, offset uint64, data []byte, last bool) (uint64, error) {
-	ok, err := s.owns(ctx, run)
+func (s *Session) AppendLog(run coordinator.RunID, stream string, offset uint64, data []byte, last bool) (uint64, error) {
+	ok, err := s.owns(context.Background(), run) // the loop answers, or has stopped and says so
 	if err != nil {
 		return 0, err
 	}
@@ -24,7 +25,7 @@ func (s *Session) AppendLog(ctx context.Context, run coordinator.RunID, stream s
 	var gap *logs.GapError
 	switch {
 	case errors.As(err, &gap):
-		return gap.Have, nil // the agent sends again from there
+		return gap.Size, nil // the agent sends again from there
 	case err != nil:
 		return 0, coordinator.Errorf(coordinator.ErrUnavailable, "store output of "+string(run), "%w", err)
 	}
@@ -36,10 +37,10 @@ func (s *Session) AppendLog(ctx context.Context, run coordinator.RunID, stream s
 	return next, nil
 }
 
-// Offsets tells how much is stored of the given runs, for the welcome message.
-func (s *Session) Offsets(runs []coordinator.RunID) []LogOffset {
+// Offsets tells how much is stored of the runs in the agent's hello, for the welcome message.
+func (s *Session) Offsets() []LogOffset {
 	var out []LogOffset
-	for _, run := range runs {
+	for _, run := range s.hello {
 		for _, stream := range []string{"stdout", "stderr"} {
 			if size, err := s.engine.opt.Logs.Size(run, stream); err == nil && size > 0 {
 				out = append(out, LogOffset{Run: run, Stream: stream, Offset: size})
@@ -107,7 +108,7 @@ func (e *Engine) copyStream(run coordinator.RunID, job, stream string, offset ui
 	var done uint64
 	for {
 		n, err := e.opt.Logs.ReadAt(run, stream, offset+done, buf)
-		if err != nil {
+		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, logs.ErrNotFound) {
 			return done, coordinator.Errorf(coordinator.KindInternalError, "read output of "+string(run), "%w", err)
 		}
 		if n == 0 {
@@ -132,6 +133,10 @@ func (e *Engine) logRun(ctx context.Context, c Caller, req LogRequest) (run coor
 			}
 			var chosen []*allocation
 			if chosen, err = w.choose(op, req.Job); err != nil {
+				return
+			}
+			if !c.Admin && w.record.Owner.User != c.User { // output may hold secrets
+				err = coordinator.Errorf(coordinator.ErrDenied, op, "it belongs to %s", w.record.Owner.UserName)
 				return
 			}
 			if len(chosen) != 1 {

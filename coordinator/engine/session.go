@@ -24,6 +24,7 @@ type Session struct {
 	closed bool
 	ready  chan struct{} // holds one token when outbox is not empty or the session is closed
 	owned  map[coordinator.RunID]bool
+	hello  []coordinator.RunID // runs the agent held when it connected
 }
 
 // sessions are the streams to close when the loop stops or starts again from the store.
@@ -114,6 +115,9 @@ func (s *Session) Next(ctx context.Context) ([]ToNode, error) {
 // compared with what is decided: unknown ones are ended, missing ones ordered again or given up.
 func (e *Engine) Connect(ctx context.Context, id coordinator.NodeID, h Hello) (*Session, error) {
 	s := &Session{engine: e, node: id, ready: make(chan struct{}, 1), owned: map[coordinator.RunID]bool{}}
+	for _, st := range h.Runs {
+		s.hello = append(s.hello, st.Run)
+	}
 	err := e.do(ctx, func(t *tx) error {
 		n := t.state.nodes[id]
 		if n == nil {

@@ -46,6 +46,14 @@ func checkSlug(op, slug string) error {
 	return nil
 }
 
+// mustAdmin keeps changes of who may do what to cluster-admins.
+func (c Caller) mustAdmin(op string) error {
+	if c.Admin {
+		return nil
+	}
+	return coordinator.Errorf(coordinator.ErrDenied, op, "only a cluster-admin may")
+}
+
 // Authenticate finds the user behind an API token.
 func (e *Engine) Authenticate(ctx context.Context, token string) (c Caller, err error) {
 	denied := coordinator.Errorf(coordinator.ErrUnauthenticated, "authenticate", "the token is not known here")
@@ -69,14 +77,15 @@ func (e *Engine) Authenticate(ctx context.Context, token string) (c Caller, err 
 }
 
 // WhoAmI shows the caller's own records.
-func (e *Engine) WhoAmI(ctx context.Context, c Caller) (u UserView, o coordinator.Organization, err error) {
+func (e *Engine) WhoAmI(ctx context.Context, c Caller) (u coordinator.User, o coordinator.Organization, err error) {
 	verr := e.view(ctx, func(s *state) {
 		rec, org := s.users[c.User], s.orgs[c.Organization]
 		if rec == nil || org == nil {
 			err = noSuch("show user", "user", string(c.User))
 			return
 		}
-		u, o = s.userView(rec), org.Organization
+		u, o = *rec, org.Organization
+		u.Groups = slices.Clone(rec.Groups)
 	})
 	if verr != nil {
 		return u, o, verr
@@ -85,12 +94,10 @@ func (e *Engine) WhoAmI(ctx context.Context, c Caller) (u UserView, o coordinato
 }
 
 // Organizations lists all, by slug.
-func (e *Engine) Organizations(ctx context.Context, c Caller) (out []coordinator.Organization, err error) {
+func (e *Engine) Organizations(ctx context.Context) (out []coordinator.Organization, err error) {
 	err = e.view(ctx, func(s *state) {
 		for _, o := range s.sortedOrganizations() {
-			if c.Admin || o.ID == c.Organization {
-				out = append(out, o.Organization)
-			}
+			out = append(out, o.Organization)
 		}
 	})
 	return out, err
@@ -100,6 +107,9 @@ func (e *Engine) Organizations(ctx context.Context, c Caller) (out []coordinator
 // definitions that exist now.
 func (e *Engine) CreateOrganization(ctx context.Context, c Caller, slug string, priority int32) (out coordinator.Organization, err error) {
 	op := "create organisation " + slug
+	if err := c.mustAdmin(op); err != nil {
+		return out, err
+	}
 	if err := checkSlug(op, slug); err != nil {
 		return out, err
 	}
@@ -144,10 +154,14 @@ func (e *Engine) found(t *tx, slug string, priority int32) (*organization, error
 
 // UpdateOrganization sets an organisation's scheduling priority.
 func (e *Engine) UpdateOrganization(ctx context.Context, c Caller, id string, priority *int32) (out coordinator.Organization, err error) {
+	op := "update organisation " + id
+	if err := c.mustAdmin(op); err != nil {
+		return out, err
+	}
 	err = e.do(ctx, func(t *tx) error {
 		o := t.state.organization(id, c)
 		if o == nil || id == "" {
-			return noSuch("update organisation", "organisation", id)
+			return noSuch(op, "organisation", id)
 		}
 		if priority != nil {
 			o.Priority = *priority
@@ -201,6 +215,9 @@ func (s *state) groupView(g *coordinator.Group) GroupView {
 // CreateGroup makes a group of an organisation.
 func (e *Engine) CreateGroup(ctx context.Context, c Caller, slug, organization string, priority int32) (out GroupView, err error) {
 	op := "create group " + slug
+	if err := c.mustAdmin(op); err != nil {
+		return out, err
+	}
 	if err := checkSlug(op, slug); err != nil {
 		return out, err
 	}
@@ -230,6 +247,9 @@ func (e *Engine) CreateGroup(ctx context.Context, c Caller, slug, organization s
 // UpdateGroup changes a group's priority and the list of groups it may preempt.
 func (e *Engine) UpdateGroup(ctx context.Context, c Caller, in UpdateGroup) (out GroupView, err error) {
 	op := "update group " + in.Group
+	if err := c.mustAdmin(op); err != nil {
+		return out, err
+	}
 	err = e.do(ctx, func(t *tx) error {
 		s := t.state
 		o := s.organization(in.Organization, c)
@@ -307,6 +327,9 @@ func (s *state) userView(u *coordinator.User) UserView {
 // CreateUser makes a user of an organisation; without groups it joins "default".
 func (e *Engine) CreateUser(ctx context.Context, c Caller, in NewUser) (out UserView, err error) {
 	op := "create user " + in.Name
+	if err := c.mustAdmin(op); err != nil {
+		return out, err
+	}
 	if err := checkSlug(op, in.Name); err != nil {
 		return out, err
 	}
@@ -363,6 +386,9 @@ func checkUnixUser(op, name string) error {
 // UpdateUser sets a user's scheduling priority and mapped account.
 func (e *Engine) UpdateUser(ctx context.Context, c Caller, id string, priority *int32, unixUser *string) (out UserView, err error) {
 	op := "update user " + id
+	if err := c.mustAdmin(op); err != nil {
+		return out, err
+	}
 	if unixUser != nil {
 		if err := checkUnixUser(op, *unixUser); err != nil {
 			return out, err
@@ -371,7 +397,7 @@ func (e *Engine) UpdateUser(ctx context.Context, c Caller, id string, priority *
 	err = e.do(ctx, func(t *tx) error {
 		u := t.state.user(c.Organization, id)
 		if u == nil || (!c.Admin && u.Organization != c.Organization) {
-			return noSuch("update user", "user", id)
+			return noSuch(op, "user", id)
 		}
 		if priority != nil {
 			u.Priority = *priority
@@ -453,20 +479,21 @@ func (e *Engine) CreateJoinToken(ctx context.Context, c Caller, ttl time.Duratio
 
 // Join trades a join token and a certificate request for a node's certificate. The use is durable
 // before the certificate leaves.
-func (e *Engine) Join(ctx context.Context, token, name string, csr []byte) (certificate, ca []byte, id coordinator.NodeID, err error) {
+func (e *Engine) Join(ctx context.Context, token, name string, csr []byte) (certificate, ca []byte, err error) {
 	op := "join node " + name
 	denied := coordinator.Errorf(coordinator.ErrUnauthenticated, op, "the join token is not valid here").
 		WithHint("make a new one with `substrate node join-token create`")
 	shown, err := auth.ParseJoinToken(token)
 	if err != nil {
-		return nil, nil, "", denied
+		return nil, nil, denied
 	}
-	if id, err = auth.ParseNodeName(name); err != nil {
-		return nil, nil, "", coordinator.Errorf(coordinator.ErrInvalid, op, "%w", err)
+	id, err := auth.ParseNodeName(name)
+	if err != nil {
+		return nil, nil, coordinator.Errorf(coordinator.ErrInvalid, op, "%w", err)
 	}
 	req, err := auth.ParseRequest(csr)
 	if err != nil {
-		return nil, nil, "", coordinator.Errorf(coordinator.ErrInvalid, op, "%w", err)
+		return nil, nil, coordinator.Errorf(coordinator.ErrInvalid, op, "%w", err)
 	}
 	err = e.do(ctx, func(t *tx) error {
 		rec, ok := t.state.joinTokens[shown.ID]
@@ -498,5 +525,5 @@ func (e *Engine) Join(ctx context.Context, token, name string, csr []byte) (cert
 		t.event(Event{Kind: "node-joined", Subject: name, Message: "with join token " + shown.ID})
 		return nil
 	})
-	return certificate, ca, id, err
+	return certificate, ca, err
 }

@@ -1,0 +1,54 @@
+# Everything a checkout needs. `make help` lists the targets.
+GO        ?= go
+VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS   := -s -w -X main.version=$(VERSION)
+PROGRAMS  := substrate substrated substrate-coordinator
+TOOLS     := proto/tools
+FUZZTIME  ?= 20s
+
+.PHONY: help build run test verify bench fuzz deps packages proto clean
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+build: ## build the three programs into bin/
+	@mkdir -p bin
+	@for p in $(PROGRAMS); do CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/$$p ./cmd/$$p || exit 1; done
+
+run: build ## start a cluster on this machine, run a sample workflow, stay until Ctrl-C
+	bin/substrate dev --workflow packaging/sample/workflow.yaml
+
+test: build ## what CI runs: everything that needs no other machine
+	$(GO) vet ./...
+	$(GO) test -timeout 20m ./...
+
+verify: ## formatting, vet, the import law, generated code and module files as they should be
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt'; exit 1; }
+	$(GO) vet ./...
+	$(GO) test ./tests/arch ./proto/...
+	$(GO) mod tidy -diff
+
+bench: build ## the figures of docs/performance.md
+	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m ./tests/bench
+	$(GO) test -run '^$$' -bench . -benchtime 0.5s ./hwinfo ./expr ./coordinator/sched ./coordinator/store ./coordinator/grant
+
+fuzz: ## every fuzz target for FUZZTIME each
+	@for pkg in $$($(GO) list ./...); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg 2>/dev/null | grep '^Fuzz'); do \
+	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	  done; done
+
+deps: ## what the tests need beyond Go (Debian, Ubuntu)
+	packaging/deps.sh
+
+packages: build ## archive of the programs with samples for this platform, in dist/
+	@mkdir -p dist
+	tar -czf dist/substrate-$(VERSION)-$$($(GO) env GOOS)-$$($(GO) env GOARCH).tar.gz bin packaging/sample README.md LICENSE
+
+proto: ## generate Go and OpenAPI from proto/*/*.proto with the pinned tools
+	@mkdir -p bin/tools
+	@cd $(TOOLS) && GOBIN=$(CURDIR)/bin/tools $(GO) install tool
+	@cd proto && PATH="$(CURDIR)/bin/tools:$$PATH" buf lint && PATH="$(CURDIR)/bin/tools:$$PATH" buf generate
+
+clean: ## remove what was built
+	rm -rf bin dist
