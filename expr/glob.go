@@ -36,8 +36,8 @@ func (t *token) accepts(c byte) bool {
 	return true
 }
 
-func parseGlob(pattern string) glob {
-	var g glob
+func parseGlob(pattern string) *glob {
+	g := &glob{}
 	for i := 0; i < len(pattern); i++ {
 		switch c := pattern[i]; c {
 		case '*':
@@ -49,7 +49,7 @@ func parseGlob(pattern string) glob {
 		case '\\':
 			i++
 			if i == len(pattern) { // nothing can match a lone backslash at the end
-				return glob{never: true}
+				return &glob{never: true}
 			}
 			g.tokens = append(g.tokens, token{char: pattern[i]})
 		case '[':
@@ -58,7 +58,7 @@ func parseGlob(pattern string) glob {
 			case next < 0:
 				g.tokens = append(g.tokens, token{char: '['})
 			case !ok:
-				return glob{never: true}
+				return &glob{never: true}
 			default:
 				g.tokens = append(g.tokens, token{kind: oneOf, set: set})
 				i = next - 1

@@ -29,9 +29,9 @@ type language struct {
 
 func newLanguage() *language {
 	l := &language{
-		node:     newDialect("condition", &NodeEnv{}),
-		request:  newDialect("policy", &RequestEnv{}),
-		priority: newDialect("priority", &PriorityEnv{}),
+		node:     newDialect("condition", NodeEnv{}),
+		request:  newDialect("policy", RequestEnv{}),
+		priority: newDialect("priority", PriorityEnv{}),
 	}
 	l.machines.New = func() any { return &vm.VM{MemoryBudget: maxMemory} }
 	return l
@@ -55,7 +55,7 @@ func run(m *vm.VM, p *vm.Program, env any) (any, error) {
 	return nil, errors.New(cleaned(strings.TrimPrefix(message, "runtime error: ")))
 }
 
-// dialect is the language over one environment.
+// dialect is the language over one environment, a struct that is pointer-nested below the top.
 type dialect struct {
 	noun   string // condition, policy, priority
 	env    reflect.Type
@@ -66,11 +66,12 @@ type dialect struct {
 }
 
 func newDialect(noun string, env any) *dialect {
-	d := &dialect{noun: noun, env: reflect.TypeOf(env).Elem(), calls: map[string]bool{}}
+	d := &dialect{noun: noun, env: reflect.TypeOf(env), calls: map[string]bool{}}
 	d.conf = &conf.Config{
 		Optimize: true, ShortCircuit: true, MaxNodes: maxNodes,
 		Functions: functions(), Builtins: conf.FunctionsTable{}, Disabled: map[string]bool{},
 	}
+	// Given by value: only then does the library load a field of any depth in one step. Runs get a pointer.
 	d.conf.WithEnv(env)
 	d.addNames(d.env, "")
 	return d

@@ -135,11 +135,12 @@ func (n *name) seen(env any, absent uint64) string {
 	if factsRead([]name{*n})&absent != 0 {
 		return absentText
 	}
-	if node, ok := env.(*NodeEnv); ok && n.fact == "modalias" && node.devices != nil {
+	if node, ok := env.(*NodeEnv); ok && n.fact == "modalias" && node.Modalias != nil {
+		d := node.Modalias.devices
 		if n.pattern == "" {
-			return fmt.Sprintf("%d devices", len(node.devices.list))
+			return fmt.Sprintf("%d devices", len(d.list))
 		}
-		return fmt.Sprintf("%d of %d devices", node.devices.count(n.pattern), len(node.devices.list))
+		return fmt.Sprintf("%d of %d devices", d.count(parseGlob(n.pattern)), len(d.list))
 	}
 	v := reflect.ValueOf(env).Elem()
 	for _, i := range n.index {

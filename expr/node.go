@@ -3,7 +3,6 @@ package expr
 import (
 	"sort"
 	"strings"
-	"sync"
 
 	"substrate/hwinfo"
 )
@@ -13,7 +12,6 @@ const (
 	maxText     = 1024     // bytes of one text
 	maxListText = 16 << 10 // bytes of one list of texts
 	maxDevices  = 4096
-	maxGlobs    = 1024 // remembered modalias answers per node
 )
 
 // NodeEnv is what a condition sees of one node. NewNodeEnv makes it; it does not change
@@ -27,8 +25,7 @@ type NodeEnv struct {
 	Uname     *NodeUname     `expr:"uname"`
 	Modalias  *NodeModalias  `expr:"modalias"`
 
-	absent  uint64 // bit i: nodeFacts()[i] is absent
-	devices *devices
+	absent uint64 // bit i: nodeFacts()[i] is absent
 }
 
 // NodeCPU is cpuinfo.*: counts are totals of the node.
@@ -77,6 +74,8 @@ type NodeModalias struct {
 	Match func(string) bool `expr:"match"`
 	Count func(string) int  `expr:"count"`
 	List  func() []string   `expr:"list"`
+
+	devices *devices // what a compiled expression asks instead, with patterns parsed once
 }
 
 // nodeFacts are the facts that can be absent, each with its bit.
@@ -180,15 +179,15 @@ func NewNodeEnv(f hwinfo.Facts) *NodeEnv {
 			Version: b.text("uname.version", u.Version),
 			Machine: b.text("uname.machine", u.Machine),
 		},
-		devices: newDevices(f.PCI),
 	}
 	// No list at all means that nobody could look; an empty one means no devices.
 	b.mark("modalias", f.PCI != nil && len(f.PCI) <= maxDevices)
-	d := env.devices
+	d := newDevices(f.PCI)
 	env.Modalias = &NodeModalias{
-		Match: func(pattern string) bool { return d.count(pattern) > 0 },
-		Count: d.count,
-		List:  func() []string { return append([]string{}, d.list...) },
+		Match:   func(pattern string) bool { return d.count(parseGlob(pattern)) > 0 },
+		Count:   func(pattern string) int { return d.count(parseGlob(pattern)) },
+		List:    func() []string { return append([]string{}, d.list...) },
+		devices: d,
 	}
 	env.absent = b.absent
 	return env
@@ -199,13 +198,10 @@ type devices struct {
 	list     []string // by PCI address, as reported
 	distinct []string // sorted
 	counts   []int    // of each in distinct
-
-	mu      sync.Mutex
-	answers map[string]int
 }
 
 func newDevices(pci []hwinfo.PCI) *devices {
-	d := &devices{answers: map[string]int{}}
+	d := &devices{}
 	for _, p := range pci[:min(len(pci), maxDevices)] {
 		if alias := strings.TrimRight(p.Modalias, "\n"); alias != "" && len(alias) <= maxText {
 			d.list = append(d.list, alias)
@@ -225,13 +221,7 @@ func newDevices(pci []hwinfo.PCI) *devices {
 }
 
 // count is how many devices match a shell pattern.
-func (d *devices) count(pattern string) int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if n, ok := d.answers[pattern]; ok {
-		return n
-	}
-	g := parseGlob(pattern)
+func (d *devices) count(g *glob) int {
 	n := 0
 	for i := sort.SearchStrings(d.distinct, g.prefix); i < len(d.distinct); i++ {
 		if !strings.HasPrefix(d.distinct[i], g.prefix) {
@@ -240,9 +230,6 @@ func (d *devices) count(pattern string) int {
 		if g.match(d.distinct[i]) {
 			n += d.counts[i]
 		}
-	}
-	if len(d.answers) < maxGlobs {
-		d.answers[pattern] = n
 	}
 	return n
 }

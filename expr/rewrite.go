@@ -178,8 +178,27 @@ func (w *rewriter) Visit(node *ast.Node) {
 		}
 	case *ast.BinaryNode:
 		w.binary(node, n)
+	case *ast.CallNode:
+		w.modalias(node, n)
 	}
 }
+
+// modalias parses the pattern of modalias.match and modalias.count once instead of at each run.
+func (w *rewriter) modalias(node *ast.Node, n *ast.CallNode) {
+	callee, ok := n.Callee.(*ast.MemberNode)
+	if !ok || len(n.Arguments) != 1 || !isPointerTo[NodeModalias](callee.Node.Type()) {
+		return
+	}
+	pattern, ok := n.Arguments[0].(*ast.StringNode)
+	if !ok {
+		return
+	}
+	function := "@" + callee.Property.(*ast.StringNode).Value
+	parsed := &ast.ConstantNode{Value: parseGlob(pattern.Value)}
+	*node = call(n, function, n.Type(), callee.Node, parsed)
+}
+
+func isPointerTo[T any](t reflect.Type) bool { return t == reflect.TypeFor[*T]() }
 
 func (w *rewriter) binary(node *ast.Node, n *ast.BinaryNode) {
 	switch n.Operator {
@@ -256,6 +275,11 @@ func functions() conf.FunctionsTable {
 		"@saturate": {Name: "@saturate", Func: saturate},
 		"@/":        {Name: "@/", Func: divide},
 	}
+	table["@match"] = &builtin.Function{Name: "@match", Func: func(args ...any) (any, error) {
+		n, err := countDevices(args...)
+		return n > 0, err
+	}}
+	table["@count"] = &builtin.Function{Name: "@count", Func: func(args ...any) (any, error) { return countDevices(args...) }}
 	for _, op := range []string{"<", "<=", ">", ">=", "==", "!="} {
 		table["@"+op] = &builtin.Function{Name: "@" + op, Func: func(args ...any) (any, error) { return compared(op, args[0], args[1]) }}
 	}
@@ -417,4 +441,14 @@ func toInt(args ...any) (any, error) {
 		return i, nil
 	}
 	return signed(args[0])
+}
+
+// countDevices is modalias.count with a parsed pattern.
+func countDevices(args ...any) (int, error) {
+	m, ok := args[0].(*NodeModalias)
+	g, isGlob := args[1].(*glob)
+	if !ok || !isGlob || m == nil || m.devices == nil {
+		return 0, errors.New("the node has no list of devices")
+	}
+	return m.devices.count(g), nil
 }

@@ -1,0 +1,211 @@
+package expr
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"substrate/hwinfo"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+// gpuNode is a node with every fact a usual condition reads.
+func gpuNode() hwinfo.Facts {
+	f := hwinfo.Facts{
+		Hostname: "compute-017", FQDN: "compute-017.example.org",
+		CPU: hwinfo.CPU{
+			Arch: "amd64", VendorID: "GenuineIntel", ModelName: "Intel(R) Xeon(R) Gold 6130 CPU @ 2.10GHz",
+			Flags: []string{"fpu", "avx", "avx2", "avx512f"}, Cores: ptr(32), Sockets: ptr(2), LogicalCPUs: ptr(64),
+			CoresPerSocket: ptr(16), ThreadsPerCore: ptr(2), Family: ptr(6), Model: ptr(85), Stepping: ptr(4),
+		},
+		OSRelease: hwinfo.OSRelease{ID: "ubuntu", IDLike: []string{"debian"}, VersionID: "22.04"},
+		Uname:     hwinfo.Uname{Sysname: "Linux", Release: "6.1.0-18-amd64", Machine: "x86_64"},
+		PCI:       []hwinfo.PCI{},
+	}
+	for i := range 40 {
+		alias := "pci:v00008086d00002021sv00008086sd00000000bc08sc80i00"
+		if i%10 == 0 {
+			alias = "pci:v000010DEd000020B2sv000010DEsd00001463bc03sc02i00"
+		}
+		f.PCI = append(f.PCI, hwinfo.PCI{Address: fmt.Sprintf("0000:%02x:00.0", i), Modalias: alias})
+	}
+	return f
+}
+
+const benchCondition = `hostname() matches "^compute-[0-9]{3}$" && cpuinfo.vendor_id == "GenuineIntel" &&
+	cpuinfo.cpu_cores >= 16 && osrelease.id == "ubuntu"`
+
+func BenchmarkConditionMatch(b *testing.B) {
+	c, err := CompileCondition(benchCondition)
+	if err != nil {
+		b.Fatal(err)
+	}
+	env := NewNodeEnv(gpuNode())
+	b.ReportAllocs()
+	for b.Loop() {
+		if c.Match(env) != True {
+			b.Fatal("no match")
+		}
+	}
+}
+
+func BenchmarkConditionEvalFalse(b *testing.B) {
+	c, err := CompileCondition(benchCondition + ` && modalias.match("pci:v00001002*")`)
+	if err != nil {
+		b.Fatal(err)
+	}
+	env := NewNodeEnv(gpuNode())
+	b.ReportAllocs()
+	for b.Loop() {
+		if len(c.Eval(env).Parts) != 1 {
+			b.Fatal("one part expected")
+		}
+	}
+}
+
+// manyConditions are distinct, as a site with one definition per rack row would write them.
+func manyConditions(tb testing.TB, n int) []*Condition {
+	cache := NewCache(nil)
+	out := make([]*Condition, n)
+	for i := range out {
+		src := fmt.Sprintf(`hostname() matches "^compute-[0-9]{3}$" && cpuinfo.cpu_cores == %d && modalias.match("pci:v000010DEd0000%04X*")`, 1+i%64, i)
+		c, err := cache.Condition(src)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		out[i] = c
+	}
+	return out
+}
+
+func BenchmarkTenThousandConditionsOneNode(b *testing.B) {
+	conditions := manyConditions(b, 10_000)
+	facts := gpuNode()
+	for b.Loop() {
+		env := NewNodeEnv(facts)
+		for _, c := range conditions {
+			c.Match(env)
+		}
+	}
+}
+
+// A node looks at every definition when the configuration changes; the bound leaves room for a
+// loaded machine above the 10 ms that it takes when quiet.
+func TestTenThousandConditionsAreCheap(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector slows this tenfold")
+	}
+	conditions := manyConditions(t, 10_000)
+	best := time.Hour
+	for range 5 {
+		start := time.Now()
+		env := NewNodeEnv(gpuNode())
+		for _, c := range conditions {
+			c.Match(env)
+		}
+		best = min(best, time.Since(start))
+	}
+	if best > 50*time.Millisecond {
+		t.Errorf("10,000 conditions took %v", best)
+	}
+	t.Logf("10,000 conditions: %v", best)
+}
+
+const benchPolicy = `request.owner.organization_id in ["research", "engineering"] &&
+	request.job_resource.cpu.cores <= 32 && request.job_annotations["gpu.type"] == "h100" && request.job_ttl >= 1800`
+
+func benchRequest() *RequestEnv {
+	r := NewRequestEnv()
+	r.Request.Owner.OrganizationID = "0b9fd9ad-3c43-4f44-8f7c-2b0a1d1d9a10"
+	r.Request.Owner.OrganizationName = "engineering"
+	r.Request.JobResource.CPU.Cores = 16
+	r.Request.JobAnnotations["gpu.type"] = "h100"
+	r.Request.JobTTL = 3600
+	return r
+}
+
+func BenchmarkPolicyAdmit(b *testing.B) {
+	p, err := CompilePolicy(benchPolicy)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := benchRequest()
+	b.ReportAllocs()
+	for b.Loop() {
+		if ok, err := p.Admit(r); !ok || err != nil {
+			b.Fatal(ok, err)
+		}
+	}
+}
+
+func BenchmarkPolicyExplain(b *testing.B) {
+	p, err := CompilePolicy(benchPolicy)
+	if err != nil {
+		b.Fatal(err)
+	}
+	r := benchRequest()
+	r.Request.JobTTL = 60
+	b.ReportAllocs()
+	for b.Loop() {
+		p.Explain(r)
+	}
+}
+
+func BenchmarkPriorityDefault(b *testing.B) {
+	p, err := CompilePriority(DefaultPriority)
+	if err != nil {
+		b.Fatal(err)
+	}
+	env := &PriorityEnv{OrganizationPriority: 10, AgeSeconds: 1234}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := p.Eval(env); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkCompilePolicyCached(b *testing.B) {
+	cache := NewCache(nil)
+	i := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		i++
+		if _, err := cache.Policy(fmt.Sprintf("%s && request.nodes < %d", benchPolicy, i)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkCompileConditionCached(b *testing.B) {
+	cache := NewCache(nil)
+	i := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		i++
+		if _, err := cache.Condition(fmt.Sprintf("%s && cpuinfo.model < %d", benchCondition, i)); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkPolicyHeap(b *testing.B) {
+	for b.Loop() {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		cache := NewCache(nil)
+		const n = 2000
+		for i := range n {
+			if _, err := cache.Policy(fmt.Sprintf("%s && request.nodes < %d", benchPolicy, i)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "B/policy")
+		runtime.KeepAlive(cache)
+	}
+}

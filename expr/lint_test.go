@@ -1,0 +1,87 @@
+package expr
+
+import (
+	"slices"
+	"testing"
+)
+
+func codes(found []Finding) []string {
+	out := []string{}
+	for _, f := range found {
+		out = append(out, f.Code)
+	}
+	return out
+}
+
+func TestLintCondition(t *testing.T) {
+	for _, tt := range []struct {
+		name, src string
+		want      []string
+	}{
+		{"range of numbers in a class", `hostname() matches "^compute-[01-20]$"`, []string{LintNumericRange}},
+		{"range at the end", `hostname() matches "^gpu-[1-10]$"`, []string{LintNumericRange}},
+		{"single digits are fine", `hostname() matches "^gpu-[0-9]{2}$"`, []string{}},
+		{"both slips", `hostname() matches "compute-[21-40]"`, []string{LintNumericRange, LintUnanchoredHost}},
+		{"open end", `hostname() matches "^compute-[0-9]{3}"`, []string{LintUnanchoredHost}},
+		{"open start", `fqdn() matches "compute-[0-9]+$"`, []string{LintUnanchoredHost}},
+		{"anchored in each alternative", `hostname() matches "^a1$|^b1$"`, []string{}},
+		{"anchored in one alternative", `hostname() matches "^a1$|b1$"`, []string{LintUnanchoredHost}},
+		{"anchors around a group", `hostname() matches "^(a|b)[0-9]+$"`, []string{}},
+		{"other texts need no anchor", `cpuinfo.model_name matches "Xeon"`, []string{}},
+		{"under not", `not (hostname() matches "login")`, []string{LintUnanchoredHost}},
+		{"empty pattern", `hostname() matches ""`, []string{LintMatchesAll}},
+		{"through let", `let h = hostname(); h matches "x" or h matches "y"`, []string{LintUnanchoredHost, LintUnanchoredHost}},
+		{"version order", `osrelease.version_id >= "9"`, []string{LintVersionAsText}},
+		{"version order, turned", `"5.15" < uname.release`, []string{LintVersionAsText}},
+		{"version as a number", `float(osrelease.version_id) >= 22`, []string{}},
+		{"version equality", `osrelease.version_id == "22.04"`, []string{}},
+		{"nil", `cpuinfo.model_name != nil`, []string{LintNeverNil}},
+		{"seed pattern", `modalias.match("pci:v000010DEd*sv*sd*bc03sc*i*")`, []string{}},
+		{"seed pattern with device", `modalias.match("pci:v000010DEd00001DB4sv*sd*bc03sc*i*")`, []string{}},
+		{"family in brackets", `modalias.count("pci:v00001D0Fd0000EFA[0-9]sv*") > 0`, []string{}},
+		{"lower-case vendor", `modalias.match("pci:v000010ded*sv*sd*bc03sc*i*")`, []string{LintLowercaseModalias}},
+		{"lower-case device", `modalias.match("pci:v000010DEd000020f1sv*")`, []string{LintLowercaseModalias}},
+		{"lower-case class", `modalias.match("pci:v*d*sv*sd*bc0csc*i*")`, []string{LintLowercaseModalias}},
+		{"lower-case interface", `modalias.match("pci:v00008086d00002921sv*sd*bc01sc01i8f")`, []string{LintOpenModalias, LintLowercaseModalias}},
+		{"unpadded id", `modalias.match("pci:v10DEd*")`, []string{LintShortModaliasID}},
+		{"no bus", `modalias.match("*10DE*")`, []string{LintModaliasBus}},
+		{"everything", `modalias.match("*")`, []string{LintAnyModalias}},
+		{"no star at the end", `modalias.match("pci:v000010DE")`, []string{LintOpenModalias}},
+		{"swallowed line", `cpuinfo.cpu_cores > 3 // only Intel && cpuinfo.vendor_id == "GenuineIntel"`, []string{LintSwallowedRest}},
+		{"plain remark", `cpuinfo.cpu_cores > 3 // big nodes`, []string{}},
+		{"remark on a line of its own", "// hostname() == \"x\"\ncpuinfo.cpu_cores > 3", []string{}},
+		{"slashes in a text", `hostname() == "http://x && y"`, []string{}},
+		{"does not compile", `hostname() matches "*x"`, []string{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := codes(LintCondition(tt.src))
+			slices.Sort(got)
+			slices.Sort(tt.want)
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("LintCondition(%q) = %v, want %v", tt.src, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestLintPolicy(t *testing.T) {
+	got := LintPolicy("request.job_kind == \"job\" &&\n  request.owner.email endsWith request.job_annotations[\"domain\"]")
+	if len(got) != 1 || got[0].Code != LintEmptyNeedle || got[0].Line != 2 || got[0].Column != 23 {
+		t.Errorf("got %+v", got)
+	}
+	if got := LintPolicy(`request.owner.email endsWith "@example.org" && request.nodes <= 4`); len(got) != 0 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestFindingsHavePlaces(t *testing.T) {
+	got := LintCondition("cpuinfo.cpu_cores > 3 &&\n  hostname() matches \"x-[01-20]\"")
+	if len(got) != 2 {
+		t.Fatalf("got %+v", got)
+	}
+	for _, f := range got {
+		if f.Line != 2 || f.Column != 22 || f.Message == "" || f.Hint == "" {
+			t.Errorf("finding %+v, want line 2, column 22", f)
+		}
+	}
+}
