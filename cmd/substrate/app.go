@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// app is one run of the program: its streams, its environment and the flags every command has.
+type app struct {
+	in       io.Reader
+	out      io.Writer
+	errOut   io.Writer
+	env      func(string) string
+	terminal bool // out is one
+	now      func() time.Time
+	every    time.Duration // of polling
+
+	server, context, tokenFile, ca string
+	output                         string
+	quiet                          bool
+
+	started bool // the command line was understood
+	conn    *connection
+	mu      sync.Mutex // out, where several goroutines write
+}
+
+// run is the program without the process: it returns the exit code.
+func run(args []string, in io.Reader, out, errOut io.Writer, env func(string) string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	buffered := bufio.NewWriter(out)
+	a := &app{
+		in: in, out: buffered, errOut: errOut, env: env, terminal: isTerminal(out), now: time.Now, every: time.Second,
+	}
+	defer a.close()
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(in)
+	root.SetOut(a.out)
+	root.SetErr(errOut)
+	err := root.ExecuteContext(ctx)
+	if flushErr := buffered.Flush(); err == nil && flushErr != nil && !errors.Is(flushErr, syscall.EPIPE) {
+		err = fmt.Errorf("cannot write the answer: %w", flushErr)
+	}
+	if err == nil {
+		return exitOK
+	}
+	if !a.started {
+		err = asUsage(err)
+	}
+	printError(errOut, err)
+	return exitCode(err)
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:           "substrate",
+		Short:         "Nodes, queue and workflows of a Substrate cluster",
+		SilenceErrors: true, SilenceUsage: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if !slices.Contains(outputs(), a.output) {
+				return usagef("unknown output %q, expected one of %s", a.output, strings.Join(outputs(), ", "))
+			}
+			a.started = true
+			return nil
+		},
+	}
+	f := root.PersistentFlags()
+	f.StringVar(&a.server, "server", "", "coordinator: http://127.0.0.1:7440, https://HOST[:PORT] or HOST:PORT (SUBSTRATE_SERVER)")
+	f.StringVar(&a.context, "context", "", "use this saved context instead of the current one")
+	f.StringVar(&a.tokenFile, "token-file", "", "file that holds the token (else SUBSTRATE_TOKEN, else the context's)")
+	f.StringVar(&a.ca, "ca", "", "PEM file of the authority that signed the coordinator's certificate (SUBSTRATE_CA)")
+	f.StringVarP(&a.output, "output", "o", "table", "table, wide, json, yaml or name")
+	f.BoolVarP(&a.quiet, "quiet", "q", false, "print ids only")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs(), cobra.ShellCompDirectiveNoFileComp))
+	root.AddCommand(
+		a.devCommand(), a.loginCommand(), a.logoutCommand(), a.contextCommand(),
+		a.clusterCommand(), a.nodeCommand(), a.workflowCommand(), a.queueCommand(), a.capacityCommand(),
+		a.organizationCommand(), a.groupCommand(), a.userCommand(), a.grantCommand(), a.whoamiCommand(), a.versionCommand(),
+	)
+	for _, c := range root.Commands() {
+		groupsNeedVerbs(c)
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usagef("%v", err) })
+	return root
+}
+
+// groupsNeedVerbs makes `substrate node` and `substrate node nonsense` usage errors instead of silent help.
+func groupsNeedVerbs(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		groupsNeedVerbs(sub)
+	}
+	if c.HasSubCommands() && !c.Runnable() {
+		c.Args = cobra.ArbitraryArgs
+		c.RunE = func(cmd *cobra.Command, args []string) error {
+			var verbs []string
+			for _, sub := range cmd.Commands() {
+				if sub.IsAvailableCommand() {
+					verbs = append(verbs, sub.Name())
+				}
+			}
+			if len(args) > 0 {
+				return usagef("unknown command %q for %q, expected one of %s", args[0], cmd.CommandPath(), strings.Join(verbs, ", "))
+			}
+			return usagef("%q needs one of %s", cmd.CommandPath(), strings.Join(verbs, ", "))
+		}
+	}
+}
+
+func (a *app) close() {
+	if a.conn != nil {
+		_ = a.conn.Close() // nothing is in flight
+	}
+}
+
+// flush shows what was written so far.
+func (a *app) flush() {
+	if b, ok := a.out.(*bufio.Writer); ok {
+		_ = b.Flush() // a closed pipe shows at the last flush
+	}
+}
+
+// say writes one line for a person; --quiet leaves it out.
+func (a *app) say(format string, args ...any) {
+	if a.quiet {
+		return
+	}
+	fmt.Fprintf(a.out, format+"\n", args...)
+}
+
+// warn writes one line to standard error.
+func (a *app) warn(format string, args ...any) {
+	fmt.Fprintf(a.errOut, format+"\n", args...)
+}
+
+// readFile reads FILE, "-" being standard input; most bounds it.
+func (a *app) readFile(name string, most int64) ([]byte, error) {
+	r := a.in
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read %s: %w", name, errors.Unwrap(err))
+		}
+		defer f.Close()
+		r = f
+	}
+	data, err := io.ReadAll(io.LimitReader(r, most+1))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", name, err)
+	}
+	if int64(len(data)) > most {
+		return nil, fmt.Errorf("cannot read %s: it is larger than %d bytes", name, most)
+	}
+	return data, nil
+}
+
+// wait sleeps unless the context ends first.
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"substrate/proto/apiv1"
+)
+
+// Exit codes; append-only.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitRefused     = 3 // policy, permission, no or bad token
+	exitNotFound    = 4
+	exitUnavailable = 5
+)
+
+// failure is an error with what the user should do, where in a file it is, and its exit code.
+type failure struct {
+	code        int
+	message     string
+	hint        string
+	diagnostics []*apiv1.Diagnostic
+}
+
+func (f *failure) Error() string { return f.message }
+
+func usagef(format string, args ...any) error {
+	return &failure{code: exitUsage, message: fmt.Sprintf(format, args...), hint: "see `substrate help`"}
+}
+
+func asUsage(err error) error {
+	var f *failure
+	if errors.As(err, &f) {
+		return err
+	}
+	return &failure{code: exitUsage, message: err.Error(), hint: "see `substrate help`"}
+}
+
+func failf(code int, hint, format string, args ...any) error {
+	return &failure{code: code, message: fmt.Sprintf(format, args...), hint: hint}
+}
+
+// fromRPC reads what the coordinator attached to its refusal.
+func fromRPC(server string, err error) error {
+	if err == nil {
+		return nil
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		if errors.Is(err, context.Canceled) {
+			return failf(exitFailed, "", "interrupted")
+		}
+		return err
+	}
+	f := &failure{code: exitFailed, message: st.Message()}
+	informed := false
+	for _, d := range st.Details() {
+		switch d := d.(type) {
+		case *errdetails.ErrorInfo:
+			f.hint, informed = d.GetMetadata()["hint"], true
+		case *apiv1.Diagnostic:
+			f.diagnostics = append(f.diagnostics, d)
+		}
+	}
+	switch st.Code() {
+	case codes.PermissionDenied, codes.Unauthenticated:
+		f.code = exitRefused
+	case codes.NotFound:
+		f.code = exitNotFound
+	case codes.Unavailable, codes.DeadlineExceeded:
+		f.code = exitUnavailable
+		if !informed { // the transport speaks, not the coordinator
+			f.message = fmt.Sprintf("cannot reach the coordinator at %s: %s", server, st.Message())
+			f.hint = "is it running, and is the address right? See --server, SUBSTRATE_SERVER and `substrate context list`"
+		}
+	case codes.Canceled:
+		f.message = "interrupted"
+	case codes.Unimplemented:
+		if !informed {
+			f.message, f.hint = "cannot call the coordinator: it does not know this request", "compare `substrate version` with the coordinator's"
+		}
+	}
+	return f
+}
+
+func exitCode(err error) int {
+	var f *failure
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &f):
+		return f.code
+	}
+	return exitFailed
+}
+
+func printError(w io.Writer, err error) {
+	var f *failure
+	if !errors.As(err, &f) {
+		fmt.Fprintln(w, err)
+		return
+	}
+	if len(f.diagnostics) > 0 {
+		printDiagnostics(w, f.diagnostics)
+		// The message would repeat every line; its first part names what was refused.
+		fmt.Fprintln(w, firstSentence(f.message))
+	} else if f.message != "" {
+		fmt.Fprintln(w, f.message)
+	}
+	if f.hint != "" {
+		fmt.Fprintln(w, "hint: "+f.hint)
+	}
+}
+
+// firstSentence is "cannot set the configuration" of "cannot set the configuration: f.yaml:3:1: …".
+func firstSentence(message string) string {
+	for i := range message {
+		if message[i] == ':' || message[i] == '\n' {
+			return message[:i]
+		}
+	}
+	return message
+}
+
+// printDiagnostics writes `file:line:col: severity: message` and the hint below it.
+func printDiagnostics(w io.Writer, ds []*apiv1.Diagnostic) {
+	for _, d := range ds {
+		place := d.GetFile()
+		if d.GetLine() > 0 {
+			place += fmt.Sprintf(":%d", d.GetLine())
+			if d.GetColumn() > 0 {
+				place += fmt.Sprintf(":%d", d.GetColumn())
+			}
+		}
+		if place != "" {
+			place += ": "
+		}
+		path := d.GetPath()
+		if path != "" {
+			path += ": "
+		}
+		fmt.Fprintf(w, "%s%s: %s%s\n", place, d.GetSeverity(), path, d.GetMessage())
+		if d.GetHint() != "" {
+			fmt.Fprintf(w, "  hint: %s\n", d.GetHint())
+		}
+	}
+}

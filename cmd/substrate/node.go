@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"substrate/proto/apiv1"
+)
+
+func (a *app) nodeCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "node", Short: "Machines and the definitions they belong to"}
+	var definition string
+	list := &cobra.Command{Use: "list", Short: "List the nodes", Args: cobra.NoArgs}
+	list.Flags().StringVar(&definition, "definition", "", "only nodes of this definition")
+	provisioner := &cobra.Command{Use: "provisioner", Short: "Configured definitions"}
+	provisioner.AddCommand(a.watchable(&cobra.Command{
+		Use: "list", Short: "List the configured definitions", Args: cobra.NoArgs,
+	}, a.listDefinitions), &cobra.Command{
+		Use: "describe ID", Short: "Show one definition", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return a.describeDefinition(cmd.Context(), args[0]) },
+	})
+	tokens := &cobra.Command{Use: "join-token", Short: "Tokens that let machines join"}
+	tokens.AddCommand(a.joinTokenCommand())
+	cmd.AddCommand(
+		a.watchable(list, func(ctx context.Context) error { return a.listNodes(ctx, definition) }),
+		&cobra.Command{Use: "describe NODE", Short: "Show one node", Args: cobra.ExactArgs(1), RunE: a.describeNode},
+		&cobra.Command{Use: "explain NODE", Short: "Say why the node belongs to its definition and to no other", Args: cobra.ExactArgs(1), RunE: a.explainNode},
+		a.schedulingCommand("cordon", "Let no new work onto a node"),
+		a.schedulingCommand("uncordon", "Let work onto a node again"),
+		a.schedulingCommand("drain", "Let no new work onto a node and wait for its work to end"),
+		provisioner, tokens,
+	)
+	return cmd
+}
+
+func (a *app) listNodes(ctx context.Context, definition string) error {
+	all := &apiv1.ListNodesResponse{}
+	var err error
+	all.Nodes, err = pages(func(token string) ([]*apiv1.Node, string, error) {
+		r, err := get(ctx, a, "listing the nodes", (*connection).listNodes,
+			&apiv1.ListNodesRequest{PageSize: 1000, PageToken: token, Definition: definition})
+		return r.GetNodes(), r.GetNextPageToken(), err
+	})
+	if err != nil {
+		return err
+	}
+	t := table{
+		head: []string{"NODE", "STATUS", "DEFINITION", "CORES", "MEMORY", "DEVICES", "REASON", "ARCH", "OS", "CPU", "AGENT", "LAST SEEN"},
+		wide: 7, empty: "no node has joined yet",
+	}
+	for _, n := range all.GetNodes() {
+		t.add(n.GetId(), n.GetId(), n.GetStatus(), n.GetDefinition(),
+			of(n.GetUsed().GetCores(), n.GetCapacity().GetCores()), sizeOf(n.GetUsed().GetMemoryBytes(), n.GetCapacity().GetMemoryBytes()),
+			devices(n.GetCapacity()), n.GetReason(), n.GetArch(), n.GetOs(), n.GetCpuModel(), n.GetAgentVersion(), when(n.GetLastSeen()))
+	}
+	return a.show(all, t)
+}
+
+// of is "used/total"; an unknown total is absent.
+func of(used, total uint32) string {
+	if total == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d", used, total)
+}
+
+func sizeOf(used, total uint64) string {
+	if total == 0 {
+		return ""
+	}
+	return size(used) + "/" + size(total)
+}
+
+func (a *app) describeNode(cmd *cobra.Command, args []string) error {
+	n, err := get(cmd.Context(), a, "reading the node", (*connection).getNode, &apiv1.GetNodeRequest{Node: args[0]})
+	if err != nil {
+		return err
+	}
+	fs := []field{
+		{"Node", n.GetId()}, {"Status", n.GetStatus()}, {"Reason", n.GetReason()}, {"Definition", n.GetDefinition()},
+		{"Also true", strings.Join(n.GetConflicts(), ", ")},
+		{"Evaluated revision", nonzero(n.GetConfigurationRevision())},
+		{"Cores", of(n.GetUsed().GetCores(), n.GetCapacity().GetCores())},
+		{"Hardware threads", nonzero(n.GetCapacity().GetThreads())},
+		{"Memory", sizeOf(n.GetUsed().GetMemoryBytes(), n.GetCapacity().GetMemoryBytes())},
+		{"Devices", devices(n.GetCapacity())}, {"Devices in use", devices(n.GetUsed())},
+		{"Architecture", n.GetArch()}, {"System", n.GetOs()}, {"Processor", n.GetCpuModel()},
+		{"Agent", n.GetAgentVersion()}, {"Last seen", when(n.GetLastSeen())},
+		{"Annotations", pairs(n.GetAnnotations())}, {"Runs", strings.Join(n.GetRuns(), ", ")},
+	}
+	warnings := table{head: []string{"SOURCE", "WARNING"}}
+	for _, w := range n.GetWarnings() {
+		warnings.add("", w.GetSource(), w.GetMessage())
+	}
+	return a.describe(n, n.GetId(), fs, warnings)
+}
+
+func (a *app) explainNode(cmd *cobra.Command, args []string) error {
+	e, err := get(cmd.Context(), a, "explaining the node", (*connection).explainNode, &apiv1.GetNodeRequest{Node: args[0]})
+	if err != nil {
+		return err
+	}
+	definition := e.GetDefinition()
+	if definition == "" {
+		definition = "none: no condition is true"
+	}
+	fs := []field{{"Node", e.GetNode()}, {"Definition", definition}, {"Evaluated revision", nonzero(e.GetRevision())}}
+	t := table{head: []string{"DEFINITION", "VALUE", "BECAUSE"}}
+	for _, c := range e.GetConditions() {
+		if c.GetError() != "" {
+			t.add("", c.GetDefinition(), c.GetValue(), c.GetError())
+			continue
+		}
+		if len(c.GetParts()) == 0 {
+			t.add("", c.GetDefinition(), c.GetValue(), "")
+		}
+		for i, p := range c.GetParts() {
+			name, value := c.GetDefinition(), c.GetValue()
+			if i > 0 {
+				name, value = " ", " "
+			}
+			because := p.GetSource() + " is " + p.GetValue()
+			if seen := seenText(p.GetSeen()); seen != "" {
+				because += "; here " + seen
+			}
+			t.add("", name, value, because)
+		}
+	}
+	return a.describe(e, e.GetDefinition(), fs, t)
+}
+
+func seenText(seen map[string]string) string {
+	var parts []string
+	for _, k := range slices.Sorted(maps.Keys(seen)) {
+		parts = append(parts, k+" = "+seen[k])
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (a *app) schedulingCommand(action, short string) *cobra.Command {
+	req := &apiv1.SetNodeSchedulingRequest{Action: action}
+	cmd := &cobra.Command{
+		Use: action + " NODE", Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req.Node = args[0]
+			n, err := get(cmd.Context(), a, "changing the node", (*connection).setNodeScheduling, req)
+			if err != nil {
+				return err
+			}
+			t := table{head: []string{"NODE", "STATUS", "REASON"}}
+			t.add(n.GetId(), n.GetId(), n.GetStatus(), n.GetReason())
+			return a.show(n, t)
+		},
+	}
+	if action != "uncordon" {
+		cmd.Flags().StringVar(&req.Reason, "reason", "", "shown to everybody who asks about the node")
+	}
+	if action == "drain" {
+		cmd.Flags().BoolVar(&req.Active, "active", false, "stop work that may be restarted elsewhere, too")
+	}
+	return cmd
+}
+
+func (a *app) definitions(ctx context.Context) (*apiv1.ListDefinitionsResponse, error) {
+	return get(ctx, a, "listing the definitions", (*connection).listDefinitions, &apiv1.ListDefinitionsRequest{})
+}
+
+func (a *app) listDefinitions(ctx context.Context) error {
+	all, err := a.definitions(ctx)
+	if err != nil {
+		return err
+	}
+	t := table{
+		head: []string{"DEFINITION", "PROVISIONER", "NODES", "READY", "COST/H", "STATE", "CORES", "MEMORY", "DEVICES", "INSTANCE", "CONDITION", "POLICY"},
+		wide: 6, empty: "no definition is configured yet",
+	}
+	for _, d := range all.GetDefinitions() {
+		t.add(d.GetId(), d.GetId(), d.GetProvisioner(), number(d.GetNodes()), number(d.GetReady()), cost(d.CostPerHour), d.GetState(),
+			nonzero(d.GetCapacity().GetCores()), knownSize(d.GetCapacity()), devices(d.GetCapacity()), d.GetInstance(), d.GetCondition(), d.GetPolicy())
+	}
+	return a.show(all, t)
+}
+
+func knownSize(c *apiv1.Capacity) string {
+	if c.GetMemoryBytes() == 0 {
+		return ""
+	}
+	return size(c.GetMemoryBytes())
+}
+
+func (a *app) describeDefinition(ctx context.Context, id string) error {
+	all, err := a.definitions(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range all.GetDefinitions() {
+		if d.GetId() != id {
+			continue
+		}
+		known := ""
+		if d.Capacity != nil {
+			known = "reported"
+			if d.GetEstimated() {
+				known = "estimated"
+			}
+		}
+		return a.describe(d, id, []field{
+			{"Definition", d.GetId()}, {"Configured as", d.GetConfigured()}, {"Provisioner", d.GetProvisioner()}, {"Instance", d.GetInstance()},
+			{"State", d.GetState()}, {"Nodes", fmt.Sprintf("%d of %d ready", d.GetReady(), d.GetNodes())}, {"Cost per hour", cost(d.CostPerHour)},
+			{"Condition", d.GetCondition()}, {"Policy", d.GetPolicy()}, {"Annotations", pairs(d.GetAnnotations())},
+			{"Hardware", known}, {"Cores", nonzero(d.GetCapacity().GetCores())}, {"Memory", knownSize(d.GetCapacity())}, {"Devices", devices(d.GetCapacity())},
+		})
+	}
+	return failf(exitNotFound, "see `substrate node provisioner list`", "cannot describe definition %q: revision %d has none of this id", id, all.GetRevision())
+}
+
+func (a *app) joinTokenCommand() *cobra.Command {
+	var ttl time.Duration
+	req := &apiv1.CreateJoinTokenRequest{}
+	cmd := &cobra.Command{
+		Use: "create", Short: "Make a token that lets machines join; it is shown once", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if ttl < time.Second || ttl%time.Second != 0 {
+				return usagef("--ttl %s is not a number of whole seconds", ttl)
+			}
+			req.TtlSeconds = uint64(ttl / time.Second)
+			r, err := get(cmd.Context(), a, "making a token", (*connection).createJoinToken, req)
+			if err != nil {
+				return err
+			}
+			if a.output == "json" || a.output == "yaml" {
+				return a.show(r, table{})
+			}
+			fmt.Fprintln(a.out, r.GetToken())
+			if a.output != "name" && !a.quiet {
+				a.warn("valid until %s", when(r.GetExpires()))
+			}
+			return nil
+		},
+	}
+	cmd.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long it is valid")
+	cmd.Flags().Uint32Var(&req.Uses, "uses", 1, "how many machines may use it")
+	return cmd
+}

@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	"substrate/proto/apiv1"
+)
+
+// rpc is one unary method of the API.
+type rpc[Q, R any] = func(context.Context, Q, ...grpc.CallOption) (R, error)
+
+// The API's methods, for invoke: (*connection).listNodes.
+
+func (c *connection) setConfig() rpc[*apiv1.SetConfigRequest, *apiv1.SetConfigResponse] {
+	return c.config.SetConfig
+}
+
+func (c *connection) getConfig() rpc[*apiv1.GetConfigRequest, *apiv1.GetConfigResponse] {
+	return c.config.GetConfig
+}
+
+func (c *connection) listConfigRevisions() rpc[*apiv1.ListConfigRevisionsRequest, *apiv1.ListConfigRevisionsResponse] {
+	return c.config.ListConfigRevisions
+}
+
+func (c *connection) listNodes() rpc[*apiv1.ListNodesRequest, *apiv1.ListNodesResponse] {
+	return c.nodes.ListNodes
+}
+
+func (c *connection) getNode() rpc[*apiv1.GetNodeRequest, *apiv1.Node] {
+	return c.nodes.GetNode
+}
+
+func (c *connection) explainNode() rpc[*apiv1.GetNodeRequest, *apiv1.ExplainNodeResponse] {
+	return c.nodes.ExplainNode
+}
+
+func (c *connection) setNodeScheduling() rpc[*apiv1.SetNodeSchedulingRequest, *apiv1.Node] {
+	return c.nodes.SetNodeScheduling
+}
+
+func (c *connection) listDefinitions() rpc[*apiv1.ListDefinitionsRequest, *apiv1.ListDefinitionsResponse] {
+	return c.nodes.ListDefinitions
+}
+
+func (c *connection) createJoinToken() rpc[*apiv1.CreateJoinTokenRequest, *apiv1.CreateJoinTokenResponse] {
+	return c.nodes.CreateJoinToken
+}
+
+func (c *connection) startWorkflow() rpc[*apiv1.StartWorkflowRequest, *apiv1.StartWorkflowResponse] {
+	return c.workflows.StartWorkflow
+}
+
+func (c *connection) validateWorkflow() rpc[*apiv1.ValidateWorkflowRequest, *apiv1.ValidateWorkflowResponse] {
+	return c.workflows.ValidateWorkflow
+}
+
+func (c *connection) listWorkflows() rpc[*apiv1.ListWorkflowsRequest, *apiv1.ListWorkflowsResponse] {
+	return c.workflows.ListWorkflows
+}
+
+func (c *connection) getWorkflow() rpc[*apiv1.GetWorkflowRequest, *apiv1.Workflow] {
+	return c.workflows.GetWorkflow
+}
+
+func (c *connection) cancelWorkflow() rpc[*apiv1.CancelWorkflowRequest, *apiv1.Workflow] {
+	return c.workflows.CancelWorkflow
+}
+
+func (c *connection) explainWorkflow() rpc[*apiv1.ExplainWorkflowRequest, *apiv1.ExplainWorkflowResponse] {
+	return c.workflows.ExplainWorkflow
+}
+
+func (c *connection) showQueue() rpc[*apiv1.ShowQueueRequest, *apiv1.ShowQueueResponse] {
+	return c.workflows.ShowQueue
+}
+
+func (c *connection) getCapacity() rpc[*apiv1.GetCapacityRequest, *apiv1.GetCapacityResponse] {
+	return c.workflows.GetCapacity
+}
+
+func (c *connection) whoAmI() rpc[*apiv1.WhoAmIRequest, *apiv1.WhoAmIResponse] {
+	return c.identity.WhoAmI
+}
+
+func (c *connection) listOrganizations() rpc[*apiv1.ListOrganizationsRequest, *apiv1.ListOrganizationsResponse] {
+	return c.identity.ListOrganizations
+}
+
+func (c *connection) createOrganization() rpc[*apiv1.CreateOrganizationRequest, *apiv1.Organization] {
+	return c.identity.CreateOrganization
+}
+
+func (c *connection) updateOrganization() rpc[*apiv1.UpdateOrganizationRequest, *apiv1.Organization] {
+	return c.identity.UpdateOrganization
+}
+
+func (c *connection) listGroups() rpc[*apiv1.ListGroupsRequest, *apiv1.ListGroupsResponse] {
+	return c.identity.ListGroups
+}
+
+func (c *connection) createGroup() rpc[*apiv1.CreateGroupRequest, *apiv1.Group] {
+	return c.identity.CreateGroup
+}
+
+func (c *connection) updateGroup() rpc[*apiv1.UpdateGroupRequest, *apiv1.Group] {
+	return c.identity.UpdateGroup
+}
+
+func (c *connection) listUsers() rpc[*apiv1.ListUsersRequest, *apiv1.ListUsersResponse] {
+	return c.identity.ListUsers
+}
+
+func (c *connection) createUser() rpc[*apiv1.CreateUserRequest, *apiv1.User] {
+	return c.identity.CreateUser
+}
+
+func (c *connection) updateUser() rpc[*apiv1.UpdateUserRequest, *apiv1.User] {
+	return c.identity.UpdateUser
+}
+
+func (c *connection) createUserToken() rpc[*apiv1.CreateUserTokenRequest, *apiv1.CreateUserTokenResponse] {
+	return c.identity.CreateUserToken
+}
+
+func (c *connection) getGrant() rpc[*apiv1.GetGrantRequest, *apiv1.Grant] {
+	return c.identity.GetGrant
+}
+
+func (c *connection) setGrant() rpc[*apiv1.SetGrantRequest, *apiv1.Grant] {
+	return c.identity.SetGrant
+}
+
+func (c *connection) appendProvisionerDefinitions() rpc[*apiv1.AppendProvisionerDefinitionsRequest, *apiv1.AppendProvisionerDefinitionsResponse] {
+	return c.identity.AppendProvisionerDefinitions
+}
+
+func (c *connection) getStatus() rpc[*apiv1.GetStatusRequest, *apiv1.GetStatusResponse] {
+	return c.identity.GetStatus
+}

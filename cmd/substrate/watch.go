@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"substrate/proto/apiv1"
+)
+
+const (
+	patience    = time.Minute // with a coordinator that is being restarted
+	followLimit = 64          // logs followed at a time
+	maxLine     = 16 << 10
+)
+
+// watchWorkflow shows the jobs until the workflow ended: a live table on terminals, a line for each
+// change elsewhere. It fails unless all finished.
+func (a *app) watchWorkflow(ctx context.Context, id string, follow bool) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	v := &view{app: a, seen: map[string]string{}}
+	logs := &logs{app: a, workflow: id, following: map[string]bool{}, slots: make(chan struct{}, followLimit)}
+	live := a.terminal && !follow && a.output != "json" && a.output != "yaml" && !a.quiet
+	var down time.Time
+	for {
+		w, err := a.workflow(ctx, id)
+		switch {
+		case err != nil && exitCode(err) == exitUnavailable && ctx.Err() == nil:
+			if down.IsZero() {
+				down = a.now()
+				a.warn("the coordinator is not reachable; trying for %s", span(patience))
+			} else if a.now().Sub(down) > patience {
+				return err
+			}
+		case err != nil:
+			return err
+		default:
+			down = time.Time{}
+			if live {
+				v.redraw(w)
+			} else {
+				v.changes(w)
+			}
+			if follow {
+				logs.follow(ctx, w)
+			}
+			if ended(w.GetStatus()) {
+				return v.finish(ctx, w, logs, live)
+			}
+		}
+		if wait(ctx, a.every) != nil {
+			return failf(exitFailed, "the workflow goes on; see `substrate workflow status "+id+"`", "interrupted")
+		}
+	}
+}
+
+func ended(status string) bool {
+	switch status {
+	case "finished", "failed", "cancelled", "lost", "preempted":
+		return true
+	}
+	return false
+}
+
+// view is what the terminal shows of a workflow.
+type view struct {
+	app   *app
+	seen  map[string]string // job → what was last said of it
+	lines int               // drawn
+}
+
+func (v *view) redraw(w *apiv1.Workflow) {
+	lines := fieldLines([]field{{"Workflow", w.GetId() + " (" + w.GetName() + ")"}, {"Status", w.GetStatus()}, {"Jobs", counts(w.GetCounts())}})
+	lines = append(lines, v.app.lines(v.app.jobTable(w))...)
+	if most := terminalRows() - 2; most > 3 && len(lines) > most {
+		hidden := len(lines) - most + 1
+		lines = append(lines[:most-1], fmt.Sprintf("… and %d more", hidden))
+	}
+	a := v.app
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if v.lines > 0 {
+		fmt.Fprintf(a.out, "\x1b[%dA", v.lines)
+	}
+	fmt.Fprint(a.out, "\x1b[J")
+	for _, l := range lines {
+		fmt.Fprintf(a.out, "\x1b[?7l%s\x1b[?7h\n", l) // no wrapping: a wrapped line would break the count
+	}
+	v.lines = len(lines)
+	a.flush()
+}
+
+func (v *view) changes(w *apiv1.Workflow) {
+	a := v.app
+	if a.quiet || a.output == "json" || a.output == "yaml" || a.output == "name" {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, j := range w.GetJobs() {
+		text := j.GetStatus()
+		if n := strings.Join(j.GetNodes(), ","); n != "" {
+			text += " on " + n
+		}
+		if e := exitText(j); e != "" && e != "0" {
+			text += ", exit " + e
+		}
+		if j.GetAttempt() > 1 {
+			text += fmt.Sprintf(", attempt %d", j.GetAttempt())
+		}
+		if r := j.GetReason(); r != nil && (j.GetStatus() == "queued" || j.GetStatus() == "pending") {
+			text += " (" + r.GetCode() + ")"
+		} else if j.GetMessage() != "" {
+			text += " (" + j.GetMessage() + ")"
+		}
+		if v.seen[j.GetId()] == text {
+			continue
+		}
+		v.seen[j.GetId()] = text
+		fmt.Fprintf(a.out, "%s %s\n", j.GetName(), printable(text))
+	}
+	a.flush()
+}
+
+// finish waits for the output to come, says the end and decides the exit code.
+func (v *view) finish(ctx context.Context, w *apiv1.Workflow, l *logs, live bool) error {
+	l.tasks.Wait()
+	if !live {
+		v.app.say("workflow %s is %s: %s", w.GetId(), w.GetStatus(), counts(w.GetCounts()))
+	}
+	if w.GetStatus() == "finished" {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return failf(exitFailed, "", "interrupted")
+	}
+	return failf(exitFailed, "see `substrate workflow describe "+w.GetId()+"`", "cannot finish workflow %s: it is %s", w.GetId(), w.GetStatus())
+}
+
+// logs follows the output of jobs as they start.
+type logs struct {
+	app       *app
+	workflow  string
+	following map[string]bool // allocation#attempt
+	slots     chan struct{}
+	tasks     sync.WaitGroup
+}
+
+// follow begins to read the output of what has newly started.
+func (l *logs) follow(ctx context.Context, w *apiv1.Workflow) {
+	for _, j := range w.GetJobs() {
+		key := fmt.Sprintf("%s#%d", j.GetId(), j.GetAttempt())
+		if j.GetStarted() == nil || l.following[key] {
+			continue
+		}
+		select {
+		case l.slots <- struct{}{}:
+		default:
+			if !ended(w.GetStatus()) {
+				return // the next round finds a free slot
+			}
+			l.slots <- struct{}{} // the rest, one after another
+		}
+		l.following[key] = true
+		l.tasks.Go(func() {
+			defer func() { <-l.slots }()
+			l.read(ctx, j.GetName(), j.GetAttempt())
+		})
+	}
+}
+
+func (l *logs) read(ctx context.Context, job string, attempt uint32) {
+	a := l.app
+	c, err := a.connect()
+	if err != nil {
+		return // the caller's own call fails alike
+	}
+	out := map[string]*prefixed{}
+	stream, err := c.workflows.ReadLog(ctx, &apiv1.ReadLogRequest{Workflow: l.workflow, Job: job, Attempt: attempt, Follow: true})
+	for err == nil {
+		var d *apiv1.LogData
+		if d, err = stream.Recv(); err != nil {
+			break
+		}
+		p := out[d.GetStream()]
+		if p == nil {
+			p = &prefixed{app: a, prefix: job + " | "}
+			out[d.GetStream()] = p
+		}
+		p.write(d.GetData())
+	}
+	for _, p := range out {
+		p.end()
+	}
+	if !errors.Is(err, io.EOF) && ctx.Err() == nil && status.Code(err) != codes.NotFound {
+		a.warn("cannot read the output of %s: %v", job, status.Convert(err).Message())
+	}
+}
+
+// prefixed writes whole lines with the job's name before them.
+type prefixed struct {
+	app    *app
+	prefix string
+	rest   []byte
+}
+
+func (p *prefixed) write(data []byte) {
+	p.rest = append(p.rest, data...)
+	for {
+		line, rest, found := strings.Cut(string(p.rest), "\n")
+		if !found {
+			if len(p.rest) < maxLine {
+				return
+			}
+			line, rest = string(p.rest[:maxLine]), string(p.rest[maxLine:])
+		}
+		p.line(line)
+		p.rest = []byte(rest)
+	}
+}
+
+func (p *prefixed) end() {
+	if len(p.rest) > 0 {
+		p.line(string(p.rest))
+		p.rest = nil
+	}
+}
+
+func (p *prefixed) line(text string) {
+	p.app.mu.Lock()
+	defer p.app.mu.Unlock()
+	fmt.Fprintf(p.app.out, "%s%s\n", p.prefix, strings.TrimSuffix(text, "\r"))
+	p.app.flush()
+}
