@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // serverTree builds a node with 2 sockets, 32 cores each, 128 CPUs, 8 GPUs, 8 network ports and 240 PCI functions.
@@ -79,11 +81,22 @@ func TestServer(t *testing.T) {
 func BenchmarkReadServer(b *testing.B) {
 	root := serverTree(b)
 	b.ReportAllocs()
+	start := cpuTime(b)
 	for b.Loop() {
 		if f, _ := Read(root); len(f.GPUs) != 8 {
 			b.Fatal("GPUs are missing")
 		}
 	}
+	b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/1000/float64(b.N), "cpu-ms/op") // wall time is that of a busy machine
+}
+
+// cpuTime is what the process has used so far.
+func cpuTime(tb testing.TB) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		tb.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func BenchmarkReadLive(b *testing.B) {

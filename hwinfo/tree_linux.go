@@ -59,6 +59,7 @@ func (o *openat2Root) read(name string, limit int64) ([]byte, error) {
 	}
 	buf := make([]byte, 0, min(max(st.Size, 512)+1, 1<<20)) // sysfs says 4096, procfs 0
 	for {
+		room := cap(buf) - len(buf)
 		n, err := unix.Read(fd, buf[len(buf):cap(buf)])
 		switch {
 		case errors.Is(err, unix.EINTR):
@@ -71,6 +72,9 @@ func (o *openat2Root) read(name string, limit int64) ([]byte, error) {
 		buf = buf[:len(buf)+n]
 		if int64(len(buf)) > limit {
 			return nil, tooLong(limit)
+		}
+		if st.Size > 0 && n < room { // the end, but for procfs, which states no size and gives short pieces
+			return buf, nil
 		}
 		if len(buf) == cap(buf) {
 			buf = slices.Grow(buf, len(buf))
