@@ -223,6 +223,7 @@ func TestFilesRefuse(t *testing.T) {
 	}
 	otherKey, _ := newKey(t).marshal()
 	end := bytes.Index(data, []byte("-----BEGIN CERTIFICATE"))
+	leafEnd := bytes.LastIndex(data, []byte("-----BEGIN CERTIFICATE"))
 	tests := []struct {
 		name string
 		data []byte
@@ -234,6 +235,7 @@ func TestFilesRefuse(t *testing.T) {
 		{"cut short", data[:len(data)-40], 0o600, "expected"},
 		{"empty", nil, 0o600, "expected"},
 		{"key of another", append(bytes.Clone(otherKey), data[end:]...), 0o600, "another key"},
+		{"CA of another cluster", append(bytes.Clone(data[:leafEnd]), newAuthority(t).pem()...), 0o600, "verification"},
 		{"something behind it", append(bytes.Clone(data), "x"...), 0o600, "expected"},
 		{"huge", make([]byte, maxFile+1), 0o600, "more than"},
 	}
