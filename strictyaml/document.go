@@ -45,6 +45,7 @@ type Document struct {
 	found   Diagnostics
 	soft    int // warnings and notices among found
 	dropped int
+	quiet   bool // drop every finding
 }
 
 // Parse reads one document. The document is nil when the file cannot be used at all;
@@ -136,6 +137,9 @@ func (d *Document) Failed() bool {
 // add keeps the first MaxDiagnostics findings; an error takes the place of a kept
 // warning or notice, so that a flood of those cannot make a bad file look good.
 func (d *Document) add(f Diagnostic) {
+	if d.quiet {
+		return
+	}
 	f.File = d.file
 	if f.Severity != SeverityError && len(d.found) < d.limits.MaxDiagnostics {
 		d.soft++

@@ -235,3 +235,14 @@ func Enum[T any, P interface {
 	}
 	return out, true
 }
+
+// Quiet is the same value whose findings go nowhere: for reading once more what has been
+// judged already, such as defaults that many entries take over.
+func (v Value) Quiet() Value {
+	q := *v.doc
+	q.found, q.soft, q.dropped, q.quiet = nil, 0, 0, true
+	return Value{doc: &q, node: v.node, path: v.path}
+}
+
+// IsQuiet reports whether findings about the value go nowhere.
+func (v Value) IsQuiet() bool { return v.doc.quiet }
