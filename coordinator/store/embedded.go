@@ -28,7 +28,6 @@ const (
 	embeddedPrefix = "substrate/"
 	openTimeout    = 60 * time.Second
 	lockFile       = "lock"
-	dirtyFile      = "dirty" // there while the store is open, so after a crash too
 
 	// A restart reads into memory what came after the last snapshot of the log: this many
 	// transactions of up to embeddedTxnBytes. Snapshots are tiny, they only name a position.
@@ -105,9 +104,9 @@ func openEmbedded(ctx context.Context, o EmbeddedOptions) (*Embedded, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkFiles(o.Dir); err != nil {
+	if err := checkDatabase(filepath.Join(o.Dir, "etcd", "member", "snap", "db")); err != nil {
 		lock.Close()
-		return nil, err
+		return nil, fmt.Errorf("its database is damaged: %w", err)
 	}
 	server, err := startServer(o)
 	if err != nil {
@@ -164,11 +163,7 @@ func (s *Embedded) Close() error {
 	s.done.Wait()
 	_ = s.etcd.Close() // in-process: only its own context ends
 	s.server.Close()
-	err := os.Remove(filepath.Join(s.opts.Dir, dirtyFile))
-	if cerr := s.lock.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
+	if err := s.lock.Close(); err != nil {
 		return fmt.Errorf("cannot close store %s: %w", s.opts.Dir, err)
 	}
 	return nil
@@ -196,7 +191,11 @@ func startServer(o EmbeddedOptions) (server *embed.Etcd, err error) {
 			server, err = nil, fmt.Errorf("its files are damaged: %v", r)
 		}
 	}()
-	return embed.StartEtcd(serverConfig(o))
+	server, err = embed.StartEtcd(serverConfig(o))
+	if err != nil {
+		return nil, fmt.Errorf("start its server: %w", err)
+	}
+	return server, nil
 }
 
 func serverConfig(o EmbeddedOptions) *embed.Config {
@@ -227,25 +226,15 @@ func serverConfig(o EmbeddedOptions) *embed.Config {
 	return c
 }
 
-// checkFiles opens the database as etcd will, but with errors instead of a crash. After an unclean
-// end it also reads it from first to last page.
-func checkFiles(dir string) error {
-	dirty := filepath.Join(dir, dirtyFile)
-	_, err := os.Stat(dirty)
-	crashed := err == nil
-	if err := checkDatabase(filepath.Join(dir, "etcd", "member", "snap", "db"), crashed); err != nil {
-		return fmt.Errorf("its database is damaged: %w", err)
+// checkDatabase reads the database from first to last page before etcd does, which would crash on
+// damage instead of saying so.
+func checkDatabase(path string) (err error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
 	}
-	f, err := os.OpenFile(dirty, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
-	}
-	return f.Close()
-}
-
-func checkDatabase(path string, full bool) (err error) {
-	if _, serr := os.Stat(path); errors.Is(serr, os.ErrNotExist) {
-		return nil
 	}
 	old := debug.SetPanicOnFault(true) // a page beyond the end of the file
 	defer debug.SetPanicOnFault(old)
@@ -259,19 +248,21 @@ func checkDatabase(path string, full bool) (err error) {
 		return err
 	}
 	defer db.Close()
-	if !full {
-		return nil
-	}
 	return db.View(func(tx *bolt.Tx) error {
-		return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
-			var last []byte
-			return b.ForEach(func(k, _ []byte) error {
-				if last != nil && string(k) <= string(last) {
-					return fmt.Errorf("keys of %q are out of order", name)
-				}
-				last = append(last[:0], k...)
-				return nil
-			})
-		})
+		if tx.Size() > info.Size() {
+			return fmt.Errorf("%d bytes of %d are there", info.Size(), tx.Size())
+		}
+		return tx.ForEach(checkBucket)
+	})
+}
+
+func checkBucket(name []byte, b *bolt.Bucket) error {
+	var last []byte
+	return b.ForEach(func(k, _ []byte) error {
+		if last != nil && string(k) <= string(last) {
+			return fmt.Errorf("keys of %q are out of order", name)
+		}
+		last = append(last[:0], k...)
+		return nil
 	})
 }
