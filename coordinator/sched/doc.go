@@ -13,6 +13,7 @@
 //	9  tokens are counted over the cluster
 //	14 planned start of a blocked allocation from known ends
 //	15 backfill: easy and conservative
+//	16 estimates by stepping the same decision forward
 //	25 nothing is placed on a node that is not schedulable
 //	27 a lost node offers nothing; what is recorded there holds its tokens until it is ended
 //

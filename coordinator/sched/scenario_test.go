@@ -1,0 +1,422 @@
+package sched
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"substrate/coordinator"
+)
+
+var update = flag.Bool("update", false, "rewrite the expected plans of the scenarios")
+
+var scenarioName = regexp.MustCompile(`^rule-(\d\d)-[a-z0-9]+(-[a-z0-9]+)*\.txtar$`)
+
+func TestScenarios(t *testing.T) {
+	for _, path := range scenarioFiles(t) {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(strings.TrimSpace(string(archive.Comment))) == 0 {
+				t.Error("the scenario does not say what it shows")
+			}
+			if len(archive.Files) != 2 || archive.Files[0].Name != "story" || archive.Files[1].Name != "plan" {
+				t.Fatal("a scenario has two parts, story and plan")
+			}
+			st := newStory()
+			for i, line := range strings.Split(string(archive.Files[0].Data), "\n") {
+				if err := st.do(line); err != nil {
+					t.Fatalf("story line %d: %v", i+1, err)
+				}
+			}
+			got := st.out.String()
+			if *update {
+				archive.Files[1].Data = []byte(got)
+				if err := os.WriteFile(path, txtar.Format(archive), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if want := string(archive.Files[1].Data); got != want {
+				t.Errorf("got:\n%s\nwant:\n%s", got, want)
+			}
+		})
+	}
+}
+
+// TestEachRuleHasScenario compares the rules of the package comment with the scenario files.
+func TestEachRuleHasScenario(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := map[int]int{}
+	for _, m := range regexp.MustCompile(`(?m)^//\t(\d+)\s+\S`).FindAllStringSubmatch(string(doc), -1) {
+		n, _ := strconv.Atoi(m[1])
+		rules[n] = 0
+	}
+	if len(rules) < 10 {
+		t.Fatalf("the package comment lists %d rules", len(rules))
+	}
+	for _, path := range scenarioFiles(t) {
+		m := scenarioName.FindStringSubmatch(filepath.Base(path))
+		if m == nil {
+			t.Errorf("%s is not named rule-NN-what.txtar", path)
+			continue
+		}
+		n, _ := strconv.Atoi(m[1])
+		if _, ok := rules[n]; !ok {
+			t.Errorf("%s names rule %d, which the package comment does not list", path, n)
+		}
+		rules[n]++
+	}
+	for n, files := range rules {
+		if files == 0 {
+			t.Errorf("rule %d has no scenario", n)
+		}
+	}
+}
+
+func scenarioFiles(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/scenarios/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no scenarios: %v", err)
+	}
+	return files
+}
+
+// story plays the lines of a scenario; testdata/scenarios/README.md describes them.
+type story struct {
+	s      Snapshot
+	groups map[string]int // limit of each concurrency group
+	out    strings.Builder
+}
+
+func newStory() *story {
+	return &story{s: Snapshot{Now: epoch, Tokens: map[string]uint32{}}, groups: map[string]int{}}
+}
+
+func (st *story) do(line string) error {
+	line, _, _ = strings.Cut(line, "#")
+	words := strings.Fields(line)
+	if len(words) == 0 {
+		return nil
+	}
+	arg, rest := "", []string(nil)
+	if len(words) > 1 {
+		arg, rest = words[1], words[2:]
+	}
+	switch words[0] {
+	case "tick":
+		return st.tick()
+	case "advance":
+		d, err := time.ParseDuration(arg)
+		st.s.Now = st.s.Now.Add(d)
+		return err
+	case "config":
+		return st.config(words[1:])
+	case "token":
+		if len(rest) != 1 {
+			return fmt.Errorf("token wants a name and a number")
+		}
+		n, err := strconv.ParseUint(rest[0], 10, 32)
+		st.s.Tokens[arg] = uint32(n)
+		return err
+	case "group":
+		n, err := strconv.Atoi(strings.Join(rest, ""))
+		st.groups[arg] = n
+		return err
+	case "definition":
+		return st.definition(arg, rest)
+	case "node":
+		return st.node(arg, rest)
+	case "run", "ask":
+		return st.work(words[0], arg, rest)
+	case "end", "cancel", "stop", "drain", "resume", "vanish":
+		return st.change(words[0], words[1:])
+	case "set":
+		return st.set(arg, rest)
+	}
+	return fmt.Errorf("unknown verb %q", words[0])
+}
+
+// tick decides, checks the plan, writes it down and carries it out.
+func (st *story) tick() error {
+	for i := range st.s.Requests {
+		r := &st.s.Requests[i]
+		r.GroupFree = st.groups[r.Group]
+		for _, p := range st.s.Placements {
+			if p.Group == r.Group {
+				r.GroupFree--
+			}
+		}
+	}
+	plan := Decide(st.s)
+	if broken := checkPlan(st.s, plan); broken != "" {
+		return fmt.Errorf("the plan is broken: %s", broken)
+	}
+	fmt.Fprintf(&st.out, "%s\n", clock(st.s.Now))
+	for _, p := range plan.Starts {
+		fmt.Fprintf(&st.out, "  start %s on %s of %s, rule %d\n", p.ID, joined(p.Nodes), p.Definition, p.Rule)
+	}
+	for _, w := range plan.Waits {
+		fmt.Fprintf(&st.out, "  wait  %s %s %d, %s, %s rule %d\n", w.ID, w.Class, w.Position,
+			cmp.Or(expected(w.EstimatedStart), "no estimate"), w.Verdict.Reason, w.Verdict.Rule)
+		fmt.Fprintf(&st.out, "        %s\n", w.Verdict.Text)
+		if len(w.Verdict.Blocking) > 0 || w.Verdict.Nearest != "" {
+			fmt.Fprintf(&st.out, "        blocking: %s; nearest: %s\n",
+				cmp.Or(joined(w.Verdict.Blocking), "-"), cmp.Or(string(w.Verdict.Nearest), "-"))
+		}
+	}
+	st.s = apply(st.s, plan)
+	return nil
+}
+
+func joined[T ~string](ids []T) string {
+	words := make([]string, len(ids))
+	for i, id := range ids {
+		words[i] = string(id)
+	}
+	return strings.Join(words, " ")
+}
+
+func clock(t time.Time) string { return t.Format("15:04:05") }
+
+func expected(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return "expected " + clock(t)
+}
+
+// fields splits k=v words; a bare word has the value "true".
+func fields(words []string, set func(key, value string) error) error {
+	for _, word := range words {
+		key, value, ok := strings.Cut(word, "=")
+		if !ok {
+			value = "true"
+		}
+		if err := set(key, value); err != nil {
+			return fmt.Errorf("%s: %w", word, err)
+		}
+	}
+	return nil
+}
+
+func (st *story) config(words []string) error {
+	c := &st.s.Config
+	return fields(words, func(key, value string) (err error) {
+		switch key {
+		case "backfill":
+			return c.Backfill.UnmarshalText([]byte(value))
+		case "notice":
+			c.PreemptionNotice, err = time.ParseDuration(value)
+		case "depth":
+			c.QueueDepth, err = strconv.Atoi(value)
+		default:
+			err = fmt.Errorf("unknown key")
+		}
+		return err
+	})
+}
+
+func (st *story) definition(id string, words []string) error {
+	d := Definition{ID: coordinator.DefinitionID(id), Order: len(st.s.Definitions)}
+	err := fields(words, func(key, value string) (err error) {
+		switch key {
+		case "cost":
+			d.CostPerHour, err = strconv.ParseFloat(value, 64)
+		case "exclusive":
+			err = d.Exclusive.UnmarshalText([]byte(value))
+		default:
+			err = fmt.Errorf("unknown key")
+		}
+		return err
+	})
+	st.s.Definitions = append(st.s.Definitions, d)
+	return err
+}
+
+func (st *story) node(id string, words []string) error {
+	n := Node{ID: coordinator.NodeID(id), Schedulable: true, Devices: map[string]uint32{}}
+	err := fields(words, func(key, value string) error {
+		if key == "def" {
+			n.Definition = coordinator.DefinitionID(value)
+			return nil
+		}
+		if key == "off" {
+			n.Schedulable, n.Why = false, value
+			return nil
+		}
+		v, err := size(value)
+		switch key {
+		case "cores":
+			n.Cores, n.Threads = coordinator.Cores(v), max(n.Threads, uint32(v))
+		case "threads":
+			n.Threads = uint32(v)
+		case "memory":
+			n.Memory = coordinator.Bytes(v)
+		default:
+			n.Devices[key] = uint32(v)
+		}
+		return err
+	})
+	st.s.Nodes = append(st.s.Nodes, n)
+	return err
+}
+
+// size reads a number, with GiB if it is an amount of memory.
+func size(text string) (uint64, error) {
+	number, gib := strings.CutSuffix(text, "GiB")
+	v, err := strconv.ParseUint(number, 10, 64)
+	if gib {
+		v <<= 30
+	}
+	return v, err
+}
+
+func (st *story) set(id string, words []string) error {
+	i := slices.IndexFunc(st.s.Requests, func(r Request) bool { return string(r.ID) == id })
+	if i < 0 {
+		return fmt.Errorf("nobody waits as %q", id)
+	}
+	return fields(words, func(key, value string) error { return st.requestField(&st.s.Requests[i], key, value) })
+}
+
+// work adds something that runs or that asks.
+func (st *story) work(verb, id string, words []string) error {
+	r := Request{
+		ID: coordinator.AllocationID(id), Workflow: coordinator.WorkflowID("of-" + id), Class: coordinator.ClassOnDemand,
+		Submitted: st.s.Now, Nodes: 1, Resources: coordinator.Resources{Devices: map[string]uint32{}, Tokens: map[string]uint32{}},
+	}
+	if verb == "ask" {
+		err := fields(words, func(key, value string) error { return st.requestField(&r, key, value) })
+		if !r.Unrestricted && r.Admissible == nil {
+			for _, d := range st.s.Definitions {
+				r.Admissible = append(r.Admissible, d.ID)
+			}
+		}
+		st.s.Requests = append(st.s.Requests, r)
+		return err
+	}
+	p := Placement{}
+	err := fields(words, func(key, value string) error {
+		switch key {
+		case "on":
+			for _, n := range strings.Split(value, ",") {
+				p.Nodes = append(p.Nodes, coordinator.NodeID(n))
+			}
+		case "ending":
+			p.Ending = true
+		default:
+			return st.requestField(&r, key, value)
+		}
+		return nil
+	})
+	nodes, ending := p.Nodes, p.Ending
+	p = placementOf(r, Start{}, r.Submitted)
+	p.Nodes, p.Ending = nodes, ending
+	st.s.Placements = append(st.s.Placements, p)
+	return err
+}
+
+func (st *story) requestField(r *Request, key, value string) (err error) {
+	res := &r.Resources
+	switch key {
+	case "class":
+		return r.Class.UnmarshalText([]byte(value))
+	case "exclusive":
+		return res.Exclusive.UnmarshalText([]byte(value))
+	case "workflow":
+		r.Workflow = coordinator.WorkflowID(value)
+	case "group":
+		r.Group = value
+	case "priority":
+		r.Priority, err = strconv.ParseFloat(value, 64)
+	case "walltime":
+		r.Walltime, err = time.ParseDuration(value)
+	case "ago":
+		var d time.Duration
+		d, err = time.ParseDuration(value)
+		r.Submitted = st.s.Now.Add(-d)
+	case "defs":
+		r.Admissible = []coordinator.DefinitionID{}
+		for _, id := range strings.Split(value, ",") {
+			if id != "" {
+				r.Admissible = append(r.Admissible, coordinator.DefinitionID(id))
+			}
+		}
+	case "exclude":
+		for _, id := range strings.Split(value, ",") {
+			r.Exclude = append(r.Exclude, coordinator.NodeID(id))
+		}
+	case "returned":
+		r.Returned = true
+	case "unrestricted":
+		r.Unrestricted = true
+	case "by-thread":
+		res.Threads = true
+	case "by-core":
+		res.ByCore = true
+	default:
+		return amountField(r, key, value)
+	}
+	return err
+}
+
+func amountField(r *Request, key, value string) error {
+	v, err := size(value)
+	token, isToken := strings.CutPrefix(key, "token.")
+	switch {
+	case key == "nodes":
+		r.Nodes = uint32(v)
+	case key == "cores":
+		r.Resources.Cores = coordinator.Cores(v)
+	case key == "memory":
+		r.Resources.Memory = coordinator.Bytes(v)
+	case isToken:
+		r.Resources.Tokens[token] = uint32(v)
+	default:
+		r.Resources.Devices[key] = uint32(v)
+	}
+	return err
+}
+
+// change ends work or changes nodes.
+func (st *story) change(verb string, ids []string) error {
+	for _, id := range ids {
+		node := slices.IndexFunc(st.s.Nodes, func(n Node) bool { return string(n.ID) == id })
+		run := slices.IndexFunc(st.s.Placements, func(p Placement) bool { return string(p.ID) == id })
+		ask := slices.IndexFunc(st.s.Requests, func(r Request) bool { return string(r.ID) == id })
+		switch {
+		case verb == "end" && run >= 0:
+			st.s.Placements = slices.Delete(st.s.Placements, run, run+1)
+		case verb == "stop" && run >= 0:
+			st.s.Placements[run].Ending = true
+		case verb == "cancel" && ask >= 0:
+			st.s.Requests = slices.Delete(st.s.Requests, ask, ask+1)
+		case verb == "drain" && node >= 0:
+			st.s.Nodes[node].Schedulable, st.s.Nodes[node].Why = false, "draining"
+		case verb == "resume" && node >= 0:
+			st.s.Nodes[node].Schedulable, st.s.Nodes[node].Why = true, ""
+		case verb == "vanish" && node >= 0:
+			st.s.Nodes = slices.Delete(st.s.Nodes, node, node+1)
+		default:
+			return fmt.Errorf("nothing to %s is called %q", verb, id)
+		}
+	}
+	return nil
+}
