@@ -12,6 +12,7 @@ type Facts struct {
 	Uname     Uname     `json:"uname"`
 	PCI       []PCI     `json:"pci,omitempty"` // by address
 	GPUs      []GPU     `json:"gpus,omitempty"`
+	GPULinks  []GPULink `json:"gpu_links,omitempty"` // by address; nil: none, or nobody asked
 	NUMA      []NUMA    `json:"numa,omitempty"`
 	NICs      []NIC     `json:"nics,omitempty"` // by name
 	RDMA      []RDMA    `json:"rdma,omitempty"` // by device, then port
@@ -111,6 +112,13 @@ type GPU struct {
 	Model    string `json:"model,omitempty"` // from the driver, else from a table of ids, else ""
 	NUMANode *int   `json:"numa_node,omitempty"`
 	Driver   bool   `json:"driver"` // a driver is bound
+}
+
+// GPULink says that two GPUs are joined directly, A before B on the bus.
+type GPULink struct {
+	A       string `json:"a"`
+	B       string `json:"b"`
+	NVLinks int    `json:"nvlinks"`
 }
 
 // NUMA is one memory node; numbers are sparse.

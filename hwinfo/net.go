@@ -15,7 +15,7 @@ import (
 const (
 	netDir  = "sys/class/net"
 	rdmaDir = "sys/class/infiniband"
-	maxNICs = 4096
+	maxNICs = 1024
 )
 
 // readNICs lists the interfaces that a device backs.

@@ -64,7 +64,10 @@ func (f *Facts) Modaliases() []string {
 	return out
 }
 
-const pciDir = "sys/bus/pci/devices"
+const (
+	pciDir      = "sys/bus/pci/devices"
+	maxModalias = 256 // a whole one has 53
+)
 
 // readPCI walks the bus, not /sys/class/drm: a data centre GPU has no card there.
 func (r *reader) readPCI() []PCI {
@@ -109,7 +112,7 @@ func (r *reader) readFunction(name string) PCI {
 	r.t.recordDir(pciDir + "/" + name)
 	f := PCI{Address: name}
 	if text, err := r.t.attr(dir + "modalias"); err == nil {
-		f.Modalias = clean(text)
+		f.Modalias = clean(text[:min(len(text), maxModalias)])
 	} else if !absent(err) {
 		r.warn(dir+"modalias", err)
 	}
@@ -179,7 +182,7 @@ func (r *reader) interfaces(dir string) []string {
 	if len(names) == 0 {
 		return nil
 	}
-	return names[:min(len(names), 256)]
+	return names[:min(len(names), 64)]
 }
 
 type pciIDs struct {

@@ -54,6 +54,7 @@ func (r *reader) facts() Facts {
 	f.OSRelease = r.readOSRelease()
 	f.PCI = r.readPCI()
 	f.GPUs = r.readGPUs(f.PCI)
+	f.GPULinks = r.readLinks(f.GPUs)
 	f.NICs = r.readNICs()
 	f.RDMA = r.readRDMA()
 	f.Limits = r.readLimits(f.Memory.Total, online)
@@ -110,6 +111,7 @@ func (r *reader) numbered(dir, prefix string, limit int) []int {
 	return out
 }
 
+// errAbsent stands for the operating system's words about a file that is not there.
 var errAbsent = errors.New("absent")
 
 const unameFile = "uname"

@@ -27,8 +27,8 @@ func clean(s string) string {
 
 // cleanFields splits at blanks, at most limit of them.
 func cleanFields(s string, limit int) []string {
-	if len(s) > maxAttr*16 {
-		s = s[:maxAttr*16]
+	if len(s) > maxWords {
+		s = s[:maxWords]
 	}
 	f := strings.Fields(strings.ToValidUTF8(s, ""))
 	if len(f) > limit {

@@ -20,9 +20,10 @@ const (
 	maxEntries  = 1 << 16  // names of one directory
 	maxCPUs     = 8192
 	maxPCI      = 4096
-	maxNodes    = 1024 // MAX_NUMNODES of the kernel
-	maxText     = 64 << 10
-	maxFlags    = 4096
+	maxNodes    = 1024     // MAX_NUMNODES of the kernel
+	maxText     = 4 << 10  // one text of the report
+	maxFlags    = 4096     // words of one list
+	maxWords    = 64 << 10 // bytes of one list of words
 	maxWarnings = 256
 )
 

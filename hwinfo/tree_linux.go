@@ -13,6 +13,8 @@ const procSuperMagic = 0x9fa0 // include/uapi/linux/magic.h
 // openat2Root lets the kernel resolve links inside the root (RESOLVE_IN_ROOT, Linux 5.6).
 type openat2Root struct{ fd int }
 
+var _ opener = (*openat2Root)(nil)
+
 func openRoot(root string) (opener, error) {
 	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {

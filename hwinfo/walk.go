@@ -17,6 +17,8 @@ var errTooManyLinks = errors.New("too many symbolic links")
 // distributions use for /etc/os-release and which mean the root's own file here.
 type walkRoot struct{ r *os.Root }
 
+var _ opener = (*walkRoot)(nil)
+
 func openWalkRoot(root string) (opener, error) {
 	r, err := os.OpenRoot(root)
 	if err != nil {
