@@ -17,12 +17,19 @@ import (
 	"substrate/coordinator/store"
 )
 
-const crashDir = "SUBSTRATE_STORE_CRASH_DIR"
+const (
+	crashDir = "SUBSTRATE_STORE_CRASH_DIR"
+	idleDir  = "SUBSTRATE_STORE_IDLE_DIR"
+)
 
 // TestMain turns the test binary into the process that is killed.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(crashDir); dir != "" {
 		writeUntilKilled(dir)
+		return
+	}
+	if dir := os.Getenv(idleDir); dir != "" {
+		idle(dir)
 		return
 	}
 	os.Exit(m.Run())
@@ -168,5 +175,63 @@ func checkAfterKill(t *testing.T, dir string, acked, cycle int) {
 		if string(a.Value) != string(b.Value) || a.Revision != b.Revision {
 			t.Fatalf("cycle %d: half a group: %s and %s", cycle, a.Value, b.Value)
 		}
+	}
+}
+
+// idle opens the store, waits, and prints the process's memory as the kernel counts it.
+func idle(dir string) {
+	s, err := store.OpenEmbedded(context.Background(), store.EmbeddedOptions{Dir: dir})
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	time.Sleep(2 * time.Second)
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Printf("%s", text)
+	_ = s.Close() // its error does not change what was measured
+}
+
+// TestIdleMemory holds a coordinator's store, with 20,000 jobs in it, to its memory goal.
+func TestIdleMemory(t *testing.T) {
+	const goal = 150 << 10 // KiB
+	dir := t.TempDir()
+	s := openEmbedded(t, dir)
+	var groups []store.Group
+	for i := range 20_000 {
+		groups = append(groups, put(fmt.Sprintf("job/%06d", i), strings.Repeat("v", 1000)))
+	}
+	mustCommit(t, s, groups...)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	child := exec.Command(os.Args[0])
+	child.Env = append(os.Environ(), idleDir+"="+dir)
+	out, err := child.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	found := false
+	for line := range strings.Lines(string(out)) {
+		switch f := strings.Fields(line); f[0] {
+		case "VmRSS:", "RssAnon:", "RssFile:":
+			t.Log(strings.TrimSpace(line))
+			n, err := strconv.Atoi(f[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f[0] == "VmRSS:" {
+				found = true
+				if n > goal {
+					t.Errorf("%d KiB resident, the goal is %d", n, goal)
+				}
+			}
+		}
+	}
+	if !found {
+		t.Fatalf("no VmRSS in %s", out)
 	}
 }
