@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"substrate/agent"
+	"substrate/agent/runtime"
+	"time"
+)
+
+const (
+	defaultState = "/var/lib/substrated"
+	envPrefix    = "SUBSTRATED_"
+	joinTokenEnv = envPrefix + "JOIN_TOKEN"
+	maxTokenFile = 4 << 10
+	gcPercent    = 50 // a small agent matters more than a fast collector
+)
+
+type runFlags struct {
+	coordinator, stateDir, tokenFile, node, root, logLevel, readyFile string
+	runAsCaller                                                       bool
+}
+
+func runCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use: "run", Short: "Run the agent",
+		Long: "Run the agent until it is told to stop; jobs go on without it.\n\n" +
+			"Every flag is also an environment variable: --state-dir is " + envPrefix + "STATE_DIR.\n" +
+			"The join token is never a flag: give it in a file or as " + joinTokenEnv + ".",
+		Args: exactly(0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromEnvironment(cmd.Flags()); err != nil {
+				return err
+			}
+			return runAgent(cmd.Context(), f, cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.coordinator, "coordinator", "", "address of the coordinator's agent port, host:port")
+	flags.StringVar(&f.stateDir, "state-dir", defaultState, "directory of identity and runs")
+	flags.StringVar(&f.tokenFile, "join-token-file", "", "file with the join token, for the first run")
+	flags.StringVar(&f.node, "node", "", "name to join with (default: the host name)")
+	flags.StringVar(&f.root, "root", "/", "where the node's files are")
+	flags.BoolVar(&f.runAsCaller, "run-as-caller", false, "run all jobs as the agent's own account, even root (development)")
+	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	flags.StringVar(&f.readyFile, "ready-file", "", "file to write once the first report went out")
+	return cmd
+}
+
+// fromEnvironment sets the flags that were not given from their variables.
+func fromEnvironment(flags *pflag.FlagSet) error {
+	var err error
+	flags.VisitAll(func(f *pflag.Flag) {
+		name := envPrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		value, ok := os.LookupEnv(name)
+		if !ok || f.Changed || err != nil {
+			return
+		}
+		if bad := flags.Set(f.Name, value); bad != nil {
+			err = usage(fmt.Errorf("cannot read environment variable %s: %w", name, bad), "")
+		}
+	})
+	return err
+}
+
+func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
+	log, err := logger(f.logLevel, errOut)
+	if err != nil {
+		return err
+	}
+	if f.coordinator == "" {
+		return usage(errors.New("cannot run agent: no coordinator is named"), "give --coordinator host:port")
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	if f.node == "" {
+		if f.node, err = os.Hostname(); err != nil {
+			return failed(fmt.Errorf("cannot read host name: %w", err), "give --node")
+		}
+	}
+	if f.readyFile != "" {
+		if err := os.Remove(f.readyFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return failed(fmt.Errorf("cannot remove old ready file: %w", err), "")
+		}
+	}
+	lock, err := lockState(f.stateDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	token, err := joinToken(f.tokenFile)
+	if err != nil {
+		return err
+	}
+	join := agent.Join{Coordinator: f.coordinator, Dir: filepath.Join(f.stateDir, "identity"), Node: f.node, Token: token, Log: log}
+	id, err := join.Identity(ctx)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return failed(err, joinHint(err))
+	}
+	rt, err := runtime.NewProcess(runtime.ProcessOptions{Dir: f.stateDir, Log: log, RunsAsCaller: f.runAsCaller})
+	if err != nil {
+		return err
+	}
+	a, err := agent.New(agent.Options{
+		Coordinator: f.coordinator, TLS: id.ClientTLS(time.Now), Dir: f.stateDir, Root: f.root, Version: version,
+		Runtime: rt, RunsAsCaller: f.runAsCaller, Log: log, Ready: func() { writeReady(f.readyFile, id.Node, log) },
+	})
+	if err != nil {
+		return err
+	}
+	log.Info("agent started", "node", id.Node, "state", f.stateDir, "version", version)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return rt.Run(ctx) })
+	g.Go(func() error { return a.Run(ctx) })
+	err = g.Wait()
+	log.Info("agent stopped, jobs go on", "node", id.Node)
+	return err
+}
+
+func logger(level string, w io.Writer) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, usage(fmt.Errorf("cannot read log level: unknown level %q", level), "use debug, info, warn or error")
+	}
+	opts := &slog.HandlerOptions{Level: l}
+	if os.Getenv("JOURNAL_STREAM") != "" {
+		opts.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) == 0 && a.Key == slog.TimeKey {
+				return slog.Attr{} // the journal has its own
+			}
+			return a
+		}
+	}
+	return slog.New(slog.NewTextHandler(w, opts)), nil
+}
+
+// lockState keeps two agents off one state directory.
+func lockState(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return nil, failed(fmt.Errorf("cannot make state directory: %w", err), "give --state-dir")
+	}
+	path := filepath.Join(dir, "agent.lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, failed(fmt.Errorf("cannot open agent lock: %w", err), "")
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, failed(fmt.Errorf("cannot lock state directory %s: another agent uses it", dir), "")
+	}
+	return f, nil
+}
+
+// joinToken takes the token out of the environment at once: what starts later must not inherit it.
+func joinToken(file string) (func() (string, error), error) {
+	text := os.Getenv(joinTokenEnv)
+	if err := os.Unsetenv(joinTokenEnv); err != nil {
+		return nil, fmt.Errorf("cannot clear %s: %w", joinTokenEnv, err)
+	}
+	return func() (string, error) {
+		if file == "" {
+			return strings.TrimSpace(text), nil
+		}
+		f, err := os.Open(file)
+		if err != nil {
+			return "", fmt.Errorf("cannot read join token: %w", err)
+		}
+		defer f.Close()
+		data, err := io.ReadAll(io.LimitReader(f, maxTokenFile))
+		if err != nil {
+			return "", fmt.Errorf("cannot read join token: %w", err)
+		}
+		return strings.TrimSpace(string(data)), nil
+	}, nil
+}
+
+func joinHint(err error) string {
+	if errors.Is(err, agent.ErrNoToken) {
+		return "ask an administrator for a join token, then give --join-token-file or " + joinTokenEnv
+	}
+	return ""
+}
+
+// writeReady is for whoever started the agent; its name appears with its contents.
+func writeReady(path, node string, log *slog.Logger) {
+	if path == "" {
+		return
+	}
+	tmp := path + ".tmp"
+	err := os.WriteFile(tmp, fmt.Appendf(nil, "{\"node\":%q,\"pid\":%d}\n", node, os.Getpid()), 0o644)
+	if err == nil {
+		err = os.Rename(tmp, path)
+	}
+	if err != nil {
+		log.Warn("cannot write ready file", "error", err)
+	}
+}
