@@ -166,6 +166,9 @@ func (d *decision) passClass(q *classQueue, full bool) {
 		if e.held == heldByNothing && (e.ahead == nil || mode == coordinator.BackfillConservative) {
 			d.planStart(e, full)
 		}
+		if full && e.held == heldByNothing {
+			d.noteRoom(e)
+		}
 	}
 	if started {
 		q.waiting = slices.DeleteFunc(q.waiting, func(e *entry) bool { return e.began })
@@ -181,6 +184,21 @@ func (d *decision) nothingLeft(q *classQueue, mode coordinator.Backfill, failed 
 		return failed == q.shapes
 	}
 	return false // conservative plans of the rest bind the classes below
+}
+
+// noteRoom finds out whether only plans kept an entry from starting.
+func (d *decision) noteRoom(e *entry) {
+	s := e.shape
+	if s.full {
+		return
+	}
+	if d.c.tokensFit(s.need, d.c.now, later(d.c.now, s.span), false) {
+		if found := d.search(s, false); found != nil {
+			e.held, e.room = heldByPlan, found[0]
+			return
+		}
+	}
+	s.full = true
 }
 
 // tooDeep reports whether backfill looks no further: the configured depth, and for
@@ -201,22 +219,31 @@ func (d *decision) try(e *entry) bool {
 	if !d.c.tokensFit(s.need, d.c.now, later(d.c.now, s.span), plans) {
 		return false
 	}
+	found := d.search(s, plans)
+	if found == nil {
+		return false
+	}
+	e.began, e.nodes, e.rule = true, slices.Clone(found), 4
+	if e.ahead != nil {
+		e.rule = 15
+	}
+	d.c.place(d.c.holdFor(e, e.nodes, d.c.now))
+	d.onStart(e)
+	return true
+}
+
+// search finds the nodes of the first candidate that holds the shape whole, nil if none does.
+// The list is used again by the next search.
+func (d *decision) search(s *shape, plans bool) []*node {
 	for _, def := range s.defs {
 		look := search{c: d.c, shape: s, want: s.count, plans: plans, found: d.found[:0]}
 		complete := look.walk(def.root)
 		d.found = look.found
-		if !complete {
-			continue
+		if complete {
+			return look.found
 		}
-		e.began, e.nodes, e.rule = true, slices.Clone(look.found), 4
-		if e.ahead != nil {
-			e.rule = 15
-		}
-		d.c.place(d.c.holdFor(e, e.nodes, d.c.now))
-		d.onStart(e)
-		return true
 	}
-	return false
+	return nil
 }
 
 // holdFor is what the entry occupies if it starts at a time.

@@ -123,7 +123,7 @@ type explainer struct {
 }
 
 // headVerdict is the place in shape.words of what was tried without anybody ahead.
-const headVerdict = heldByDepth + 1
+const headVerdict = heldByPlan + 1
 
 func (x *explainer) verdict(e *entry) *Verdict {
 	s := e.shape
@@ -146,6 +146,8 @@ func (x *explainer) verdict(e *entry) *Verdict {
 		v = x.orderVerdict(e)
 	case heldByDepth:
 		v = &Verdict{Reason: ReasonQueueDepth, Rule: 15, Text: "too far back in the queue for backfill to look at"}
+	case heldByPlan:
+		v = x.d.c.planVerdict(e)
 	default:
 		v = x.triedVerdict(e)
 	}
@@ -188,22 +190,31 @@ func (x *explainer) triedVerdict(e *entry) *Verdict {
 		v.Nearest = near.id
 	}
 	v.Blocking = c.blocking(e, near)
-	span := later(c.now, s.span)
-	switch {
-	case !c.tokensFit(s.need, c.now, span, false):
+	if !c.tokensFit(s.need, c.now, later(c.now, s.span), false) {
 		v.Reason, v.Rule, v.Text = ReasonTokenExhausted, 9, c.tokenText(s)
-	case room < s.count:
-		v.Reason, v.Rule = ReasonInsufficientResources, 5
-		if e.ahead != nil {
-			v.Reason, v.Rule = ReasonBackfillNoFit, 15
-		}
-		v.Text = c.roomText(s, near, room)
-	default:
-		v.Reason, v.Rule = ReasonBackfillWouldDelayHead, 15
-		if s.span == never {
-			v.Reason = ReasonBackfillNoWalltime
-		}
-		v.Text = c.delayText(s, near)
+		return v
+	}
+	v.Reason, v.Rule, v.Text = ReasonInsufficientResources, 5, c.roomText(s, near, room)
+	if e.ahead != nil {
+		v.Reason, v.Rule = ReasonBackfillNoFit, 15
+	}
+	return v
+}
+
+// planVerdict is for work that had room but would have been in the way of a planned start.
+func (c *cluster) planVerdict(e *entry) *Verdict {
+	s := e.shape
+	who := "work that is planned before it"
+	if plans := e.room.plans; len(plans) > 0 && plans[0] != e.plan {
+		who = "the planned start of " + string(plans[0].id)
+	}
+	v := &Verdict{Reason: ReasonBackfillWouldDelayHead, Rule: 15, Nearest: e.room.id}
+	v.Text = fmt.Sprintf("may run for %s, which would delay %s", s.span.Round(time.Second), who)
+	if s.span == never {
+		v.Reason, v.Text = ReasonBackfillNoWalltime, "has no walltime, so it might delay "+who
+	}
+	if e.plan != nil {
+		v.Blocking = c.blocking(e, nil)
 	}
 	return v
 }
@@ -227,17 +238,6 @@ func (c *cluster) roomText(s *shape, near *node, room int) string {
 		return text
 	}
 	return text + ", nearest node " + c.lacks(near, s, &near.now)
-}
-
-func (c *cluster) delayText(s *shape, near *node) string {
-	who := "a planned start"
-	if near != nil && len(near.plans) > 0 {
-		who = "the planned start of " + string(near.plans[0].id)
-	}
-	if s.span == never {
-		return "has no walltime, so it might delay " + who
-	}
-	return fmt.Sprintf("may run for %s, which would delay %s", s.span.Round(time.Second), who)
 }
 
 // wants says what a shape asks for.

@@ -3,6 +3,7 @@ package sched
 import (
 	"cmp"
 	"math"
+	"math/big"
 	"slices"
 	"time"
 
@@ -108,7 +109,7 @@ func (n *naive) forward(waiting []naiveWait) map[coordinator.AllocationID]time.D
 func (n *naive) pass(queue []Request) (starts []Start, waiting []naiveWait) {
 	n.plans = nil
 	mode := n.s.Config.Backfill
-	for i, r := range queue {
+	for _, r := range queue {
 		w := naiveWait{r: r}
 		looked := 0
 		for _, o := range waiting {
@@ -139,12 +140,17 @@ func (n *naive) pass(queue []Request) (starts []Start, waiting []naiveWait) {
 				starts = append(starts, Start{r.ID, def, sorted, rule})
 				continue
 			}
+			if _, nodes := n.choose(r, n.now, false); nodes != nil {
+				w.reason = ReasonBackfillWouldDelayHead
+				if r.Walltime <= 0 {
+					w.reason = ReasonBackfillNoWalltime
+				}
+			}
 			if !w.ahead || mode == coordinator.BackfillConservative {
 				n.plan(r, keep)
 			}
 		}
 		waiting = append(waiting, w)
-		_ = i
 	}
 	return starts, waiting
 }
@@ -310,8 +316,8 @@ func (n *naive) couldHold(node Node, r Request) bool {
 	return !slices.Contains(r.Exclude, node.ID) && empty.fitsAt(node, r, 0, false)
 }
 
-func (n *naive) free(node Node, at time.Duration, keep bool) (cores, memory int64, devices map[string]int64) {
-	cores, memory, devices = int64(node.Cores), int64(node.Memory), map[string]int64{}
+func (n *naive) free(node Node, at time.Duration, keep bool) (cores int64, memory *big.Int, devices map[string]int64) {
+	cores, memory, devices = int64(node.Cores), bytes(node.Memory), map[string]int64{}
 	for name, count := range node.Devices {
 		devices[name] = int64(count)
 	}
@@ -320,12 +326,21 @@ func (n *naive) free(node Node, at time.Duration, keep bool) (cores, memory int6
 			continue
 		}
 		cores -= wholeCores(node, o.res)
-		memory -= int64(o.res.TotalMemory())
+		memory.Sub(memory, bytes(o.res.TotalMemory()))
 		for name, count := range o.res.Devices {
 			devices[name] -= int64(count)
 		}
 	}
 	return cores, memory, devices
+}
+
+func bytes(n coordinator.Bytes) *big.Int { return new(big.Int).SetUint64(uint64(n)) }
+
+func notBelowZero(n *big.Int) *big.Int {
+	if n.Sign() < 0 {
+		return new(big.Int)
+	}
+	return n
 }
 
 func wholeCores(node Node, r coordinator.Resources) int64 {
@@ -341,7 +356,7 @@ func wholeCores(node Node, r coordinator.Resources) int64 {
 
 func (n *naive) fitsAt(node Node, r Request, at time.Duration, keep bool) bool {
 	cores, memory, devices := n.free(node, at, keep)
-	if wholeCores(node, r.Resources) > max(0, cores) || int64(r.Resources.TotalMemory()) > max(0, memory) {
+	if wholeCores(node, r.Resources) > max(0, cores) || bytes(r.Resources.TotalMemory()).Cmp(notBelowZero(memory)) > 0 {
 		return false
 	}
 	for name, count := range r.Resources.Devices {
@@ -370,11 +385,14 @@ func (n *naive) fitsAt(node Node, r Request, at time.Duration, keep bool) bool {
 
 func (n *naive) modes(node Node, r coordinator.Resources) []coordinator.Exclusive {
 	i := slices.IndexFunc(n.s.Definitions, func(d Definition) bool { return d.ID == node.Definition })
+	if i < 0 {
+		return []coordinator.Exclusive{r.Exclusive}
+	}
 	return []coordinator.Exclusive{r.Exclusive, n.s.Definitions[i].Exclusive}
 }
 
 func (n *naive) compareFullness(a, b Node, at time.Duration, keep bool) int {
-	key := func(node Node) (gpus bool, free, cores, memory int64) {
+	key := func(node Node) (gpus bool, free, cores int64, memory *big.Int) {
 		cores, memory, devices := n.free(node, at, keep)
 		for _, left := range devices {
 			free += max(0, left)
@@ -382,7 +400,7 @@ func (n *naive) compareFullness(a, b Node, at time.Duration, keep bool) int {
 		for _, count := range node.Devices {
 			gpus = gpus || count > 0
 		}
-		return gpus, free, max(0, cores), max(0, memory)
+		return gpus, free, max(0, cores), notBelowZero(memory)
 	}
 	gpusA, freeA, coresA, memoryA := key(a)
 	gpusB, freeB, coresB, memoryB := key(b)
@@ -392,7 +410,7 @@ func (n *naive) compareFullness(a, b Node, at time.Duration, keep bool) int {
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(freeA, freeB), cmp.Compare(coresA, coresB), cmp.Compare(memoryA, memoryB), cmp.Compare(a.ID, b.ID))
+	return cmp.Or(cmp.Compare(freeA, freeB), cmp.Compare(coresA, coresB), memoryA.Cmp(memoryB), cmp.Compare(a.ID, b.ID))
 }
 
 func candidates(r Request, s Snapshot) []Definition {
@@ -475,7 +493,8 @@ func (n *naive) stuck(r Request) Reason {
 
 func (n *naive) reason(w naiveWait) (Reason, int) {
 	rules := map[Reason]int{ReasonNoAdmissibleDefinition: 6, ReasonTokenExhausted: 9, ReasonDrained: 25, ReasonNoNode: 6,
-		ReasonInsufficientResources: 5, ReasonArrayConcurrency: 5, ReasonBlockedByOrder: 4, ReasonQueueDepth: 15}
+		ReasonInsufficientResources: 5, ReasonArrayConcurrency: 5, ReasonBlockedByOrder: 4, ReasonQueueDepth: 15,
+		ReasonBackfillNoWalltime: 15, ReasonBackfillWouldDelayHead: 15}
 	if reason := n.stuck(w.r); reason != 0 {
 		return reason, rules[reason]
 	}
@@ -485,16 +504,8 @@ func (n *naive) reason(w naiveWait) (Reason, int) {
 	if !n.tokensHold(w.r, n.now, false) {
 		return ReasonTokenExhausted, 9
 	}
-	tokenless := w.r
-	tokenless.Resources.Tokens = nil
-	if _, nodes := n.choose(tokenless, n.now, false); nodes == nil {
-		if w.ahead {
-			return ReasonBackfillNoFit, 15
-		}
-		return ReasonInsufficientResources, 5
+	if w.ahead {
+		return ReasonBackfillNoFit, 15
 	}
-	if w.r.Walltime <= 0 {
-		return ReasonBackfillNoWalltime, 15
-	}
-	return ReasonBackfillWouldDelayHead, 15
+	return ReasonInsufficientResources, 5
 }

@@ -19,6 +19,7 @@ type entry struct {
 	nodes    []*node // where it starts
 	rule     int     // that let it start
 	held     heldBy  // why not, as far as the pass itself decides
+	room     *node   // where it would have fitted if no plan were in the way
 	ahead    *entry  // the first earlier waiting allocation of the class that overlaps it
 	plan     *hold   // its planned start, nil without one
 	estimate time.Duration
@@ -34,6 +35,7 @@ const (
 	heldByArray
 	heldByOrder
 	heldByDepth
+	heldByPlan // there was room, but not for as long as it may run
 )
 
 // shape is what requests have in common that the decision treats alike: one search answers for all.
@@ -51,9 +53,10 @@ type shape struct {
 	// Set during a pass; stale when pass is another.
 	pass   int
 	failed bool   // could not start: nor can the next one like it
+	full   bool   // not even without plans: nor will it be later in the pass
 	lined  bool   // its definitions and tokens are closed to later work
 	ahead  *entry // once somebody is ahead, it stays the same one
-	words  [heldByDepth + 2]*Verdict
+	words  [headVerdict + 1]*Verdict
 }
 
 func (s *shape) excludes(n *node) bool { return s.exclude != nil && s.exclude[n.id] }
@@ -61,7 +64,7 @@ func (s *shape) excludes(n *node) bool { return s.exclude != nil && s.exclude[n.
 // renew forgets what an earlier pass found.
 func (s *shape) renew(pass int) {
 	if s.pass != pass {
-		s.pass, s.failed, s.lined, s.ahead = pass, false, false, nil
+		s.pass, s.failed, s.full, s.lined, s.ahead = pass, false, false, false, nil
 	}
 }
 
