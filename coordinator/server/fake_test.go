@@ -1,0 +1,316 @@
+package server
+
+import (
+	"context"
+	"time"
+
+	"substrate/coordinator"
+	"substrate/coordinator/engine"
+	"substrate/strictyaml"
+)
+
+// fakeEngine answers through its fields; a field that is not set fails the call.
+type fakeEngine struct {
+	authenticateFunc       func(context.Context, string) (engine.Caller, error)
+	setConfigFunc          func(context.Context, engine.Caller, engine.SetConfig) (engine.SetConfigResult, error)
+	validateConfigFunc     func(context.Context, string, []byte) strictyaml.Diagnostics
+	configFunc             func(context.Context, *coordinator.Revision) (engine.ConfigRevision, []byte, error)
+	configRevisionsFunc    func(context.Context, engine.Page) ([]engine.ConfigRevision, string, error)
+	definitionsFunc        func(context.Context) (coordinator.Revision, []engine.DefinitionView, error)
+	nodesFunc              func(context.Context, coordinator.DefinitionID, engine.Page) ([]engine.NodeView, string, error)
+	nodeFunc               func(context.Context, coordinator.NodeID) (engine.NodeView, error)
+	explainNodeFunc        func(context.Context, coordinator.NodeID) (engine.NodeExplanation, error)
+	setSchedulingFunc      func(context.Context, engine.Caller, coordinator.NodeID, string, string, bool) (engine.NodeView, error)
+	createJoinTokenFunc    func(context.Context, engine.Caller, time.Duration, uint32) (string, time.Time, error)
+	startWorkflowFunc      func(context.Context, engine.Caller, engine.StartWorkflow) (engine.StartWorkflowResult, error)
+	validateWorkflowFunc   func(context.Context, engine.Caller, string, []byte) strictyaml.Diagnostics
+	workflowsFunc          func(context.Context, engine.Caller, string, engine.Page) ([]engine.WorkflowView, string, error)
+	workflowFunc           func(context.Context, engine.Caller, string) (engine.WorkflowView, error)
+	cancelWorkflowFunc     func(context.Context, engine.Caller, string, string) (engine.WorkflowView, error)
+	explainWorkflowFunc    func(context.Context, engine.Caller, string, string) ([]engine.JobExplanation, error)
+	jobFunc                func(context.Context, engine.Caller, coordinator.AllocationID) (engine.JobView, error)
+	queueFunc              func(context.Context, engine.Caller, bool, coordinator.Class, engine.Page) ([]engine.JobView, int, string, error)
+	capacityFunc           func(context.Context) (engine.CapacityView, error)
+	statusFunc             func(context.Context) (engine.StatusView, error)
+	eventsFunc             func(context.Context, engine.Caller, string, uint64, bool, func([]engine.Event) error) error
+	logFunc                func(context.Context, engine.Caller, engine.LogRequest, func(engine.LogPart) error) error
+	whoAmIFunc             func(context.Context, engine.Caller) (coordinator.User, coordinator.Organization, error)
+	organizationsFunc      func(context.Context) ([]coordinator.Organization, error)
+	createOrganizationFunc func(context.Context, engine.Caller, string, int32) (coordinator.Organization, error)
+	updateOrganizationFunc func(context.Context, engine.Caller, string, *int32) (coordinator.Organization, error)
+	groupsFunc             func(context.Context, engine.Caller, string) ([]engine.GroupView, error)
+	createGroupFunc        func(context.Context, engine.Caller, string, string, int32) (engine.GroupView, error)
+	updateGroupFunc        func(context.Context, engine.Caller, engine.UpdateGroup) (engine.GroupView, error)
+	usersFunc              func(context.Context, engine.Caller, string) ([]engine.UserView, error)
+	createUserFunc         func(context.Context, engine.Caller, engine.NewUser) (engine.UserView, error)
+	updateUserFunc         func(context.Context, engine.Caller, string, *int32, *string) (engine.UserView, error)
+	createUserTokenFunc    func(context.Context, engine.Caller, string) (string, error)
+	grantFunc              func(context.Context, engine.Caller, string) (engine.GrantView, error)
+	setGrantFunc           func(context.Context, engine.Caller, string, []string) (engine.GrantView, error)
+	appendDefinitionsFunc  func(context.Context, engine.Caller, []string, []string, bool) ([]engine.AppendResult, error)
+}
+
+var _ Engine = (*fakeEngine)(nil)
+
+func unset(method string) error {
+	return coordinator.Errorf(coordinator.ErrUnsupported, "call "+method, "the test does not set it")
+}
+
+func (f *fakeEngine) Authenticate(a0 context.Context, a1 string) (engine.Caller, error) {
+	if f.authenticateFunc == nil {
+		return engine.Caller{}, unset("Authenticate")
+	}
+	return f.authenticateFunc(a0, a1)
+}
+
+func (f *fakeEngine) SetConfig(a0 context.Context, a1 engine.Caller, a2 engine.SetConfig) (engine.SetConfigResult, error) {
+	if f.setConfigFunc == nil {
+		return engine.SetConfigResult{}, unset("SetConfig")
+	}
+	return f.setConfigFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) ValidateConfig(a0 context.Context, a1 string, a2 []byte) strictyaml.Diagnostics {
+	if f.validateConfigFunc == nil {
+		return nil
+	}
+	return f.validateConfigFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) Config(a0 context.Context, a1 *coordinator.Revision) (engine.ConfigRevision, []byte, error) {
+	if f.configFunc == nil {
+		return engine.ConfigRevision{}, nil, unset("Config")
+	}
+	return f.configFunc(a0, a1)
+}
+
+func (f *fakeEngine) ConfigRevisions(a0 context.Context, a1 engine.Page) ([]engine.ConfigRevision, string, error) {
+	if f.configRevisionsFunc == nil {
+		return nil, "", unset("ConfigRevisions")
+	}
+	return f.configRevisionsFunc(a0, a1)
+}
+
+func (f *fakeEngine) Definitions(a0 context.Context) (coordinator.Revision, []engine.DefinitionView, error) {
+	if f.definitionsFunc == nil {
+		return 0, nil, unset("Definitions")
+	}
+	return f.definitionsFunc(a0)
+}
+
+func (f *fakeEngine) Nodes(a0 context.Context, a1 coordinator.DefinitionID, a2 engine.Page) ([]engine.NodeView, string, error) {
+	if f.nodesFunc == nil {
+		return nil, "", unset("Nodes")
+	}
+	return f.nodesFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) Node(a0 context.Context, a1 coordinator.NodeID) (engine.NodeView, error) {
+	if f.nodeFunc == nil {
+		return engine.NodeView{}, unset("Node")
+	}
+	return f.nodeFunc(a0, a1)
+}
+
+func (f *fakeEngine) ExplainNode(a0 context.Context, a1 coordinator.NodeID) (engine.NodeExplanation, error) {
+	if f.explainNodeFunc == nil {
+		return engine.NodeExplanation{}, unset("ExplainNode")
+	}
+	return f.explainNodeFunc(a0, a1)
+}
+
+func (f *fakeEngine) SetScheduling(a0 context.Context, a1 engine.Caller, a2 coordinator.NodeID, a3 string, a4 string, a5 bool) (engine.NodeView, error) {
+	if f.setSchedulingFunc == nil {
+		return engine.NodeView{}, unset("SetScheduling")
+	}
+	return f.setSchedulingFunc(a0, a1, a2, a3, a4, a5)
+}
+
+func (f *fakeEngine) CreateJoinToken(a0 context.Context, a1 engine.Caller, a2 time.Duration, a3 uint32) (string, time.Time, error) {
+	if f.createJoinTokenFunc == nil {
+		return "", time.Time{}, unset("CreateJoinToken")
+	}
+	return f.createJoinTokenFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) StartWorkflow(a0 context.Context, a1 engine.Caller, a2 engine.StartWorkflow) (engine.StartWorkflowResult, error) {
+	if f.startWorkflowFunc == nil {
+		return engine.StartWorkflowResult{}, unset("StartWorkflow")
+	}
+	return f.startWorkflowFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) ValidateWorkflow(a0 context.Context, a1 engine.Caller, a2 string, a3 []byte) strictyaml.Diagnostics {
+	if f.validateWorkflowFunc == nil {
+		return nil
+	}
+	return f.validateWorkflowFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) Workflows(a0 context.Context, a1 engine.Caller, a2 string, a3 engine.Page) ([]engine.WorkflowView, string, error) {
+	if f.workflowsFunc == nil {
+		return nil, "", unset("Workflows")
+	}
+	return f.workflowsFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) Workflow(a0 context.Context, a1 engine.Caller, a2 string) (engine.WorkflowView, error) {
+	if f.workflowFunc == nil {
+		return engine.WorkflowView{}, unset("Workflow")
+	}
+	return f.workflowFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) CancelWorkflow(a0 context.Context, a1 engine.Caller, a2 string, a3 string) (engine.WorkflowView, error) {
+	if f.cancelWorkflowFunc == nil {
+		return engine.WorkflowView{}, unset("CancelWorkflow")
+	}
+	return f.cancelWorkflowFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) ExplainWorkflow(a0 context.Context, a1 engine.Caller, a2 string, a3 string) ([]engine.JobExplanation, error) {
+	if f.explainWorkflowFunc == nil {
+		return nil, unset("ExplainWorkflow")
+	}
+	return f.explainWorkflowFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) Job(a0 context.Context, a1 engine.Caller, a2 coordinator.AllocationID) (engine.JobView, error) {
+	if f.jobFunc == nil {
+		return engine.JobView{}, unset("Job")
+	}
+	return f.jobFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) Queue(a0 context.Context, a1 engine.Caller, a2 bool, a3 coordinator.Class, a4 engine.Page) ([]engine.JobView, int, string, error) {
+	if f.queueFunc == nil {
+		return nil, 0, "", unset("Queue")
+	}
+	return f.queueFunc(a0, a1, a2, a3, a4)
+}
+
+func (f *fakeEngine) Capacity(a0 context.Context) (engine.CapacityView, error) {
+	if f.capacityFunc == nil {
+		return engine.CapacityView{}, unset("Capacity")
+	}
+	return f.capacityFunc(a0)
+}
+
+func (f *fakeEngine) Status(a0 context.Context) (engine.StatusView, error) {
+	if f.statusFunc == nil {
+		return engine.StatusView{}, unset("Status")
+	}
+	return f.statusFunc(a0)
+}
+
+func (f *fakeEngine) Events(ctx context.Context, c engine.Caller, workflow string, after uint64, follow bool, send func([]engine.Event) error) error {
+	if f.eventsFunc == nil {
+		return unset("Events")
+	}
+	return f.eventsFunc(ctx, c, workflow, after, follow, send)
+}
+
+func (f *fakeEngine) Log(ctx context.Context, c engine.Caller, r engine.LogRequest, send func(engine.LogPart) error) error {
+	if f.logFunc == nil {
+		return unset("Log")
+	}
+	return f.logFunc(ctx, c, r, send)
+}
+
+func (f *fakeEngine) WhoAmI(a0 context.Context, a1 engine.Caller) (coordinator.User, coordinator.Organization, error) {
+	if f.whoAmIFunc == nil {
+		return coordinator.User{}, coordinator.Organization{}, unset("WhoAmI")
+	}
+	return f.whoAmIFunc(a0, a1)
+}
+
+func (f *fakeEngine) Organizations(a0 context.Context) ([]coordinator.Organization, error) {
+	if f.organizationsFunc == nil {
+		return nil, unset("Organizations")
+	}
+	return f.organizationsFunc(a0)
+}
+
+func (f *fakeEngine) CreateOrganization(a0 context.Context, a1 engine.Caller, a2 string, a3 int32) (coordinator.Organization, error) {
+	if f.createOrganizationFunc == nil {
+		return coordinator.Organization{}, unset("CreateOrganization")
+	}
+	return f.createOrganizationFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) UpdateOrganization(a0 context.Context, a1 engine.Caller, a2 string, a3 *int32) (coordinator.Organization, error) {
+	if f.updateOrganizationFunc == nil {
+		return coordinator.Organization{}, unset("UpdateOrganization")
+	}
+	return f.updateOrganizationFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) Groups(a0 context.Context, a1 engine.Caller, a2 string) ([]engine.GroupView, error) {
+	if f.groupsFunc == nil {
+		return nil, unset("Groups")
+	}
+	return f.groupsFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) CreateGroup(a0 context.Context, a1 engine.Caller, a2 string, a3 string, a4 int32) (engine.GroupView, error) {
+	if f.createGroupFunc == nil {
+		return engine.GroupView{}, unset("CreateGroup")
+	}
+	return f.createGroupFunc(a0, a1, a2, a3, a4)
+}
+
+func (f *fakeEngine) UpdateGroup(a0 context.Context, a1 engine.Caller, a2 engine.UpdateGroup) (engine.GroupView, error) {
+	if f.updateGroupFunc == nil {
+		return engine.GroupView{}, unset("UpdateGroup")
+	}
+	return f.updateGroupFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) Users(a0 context.Context, a1 engine.Caller, a2 string) ([]engine.UserView, error) {
+	if f.usersFunc == nil {
+		return nil, unset("Users")
+	}
+	return f.usersFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) CreateUser(a0 context.Context, a1 engine.Caller, a2 engine.NewUser) (engine.UserView, error) {
+	if f.createUserFunc == nil {
+		return engine.UserView{}, unset("CreateUser")
+	}
+	return f.createUserFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) UpdateUser(a0 context.Context, a1 engine.Caller, a2 string, a3 *int32, a4 *string) (engine.UserView, error) {
+	if f.updateUserFunc == nil {
+		return engine.UserView{}, unset("UpdateUser")
+	}
+	return f.updateUserFunc(a0, a1, a2, a3, a4)
+}
+
+func (f *fakeEngine) CreateUserToken(a0 context.Context, a1 engine.Caller, a2 string) (string, error) {
+	if f.createUserTokenFunc == nil {
+		return "", unset("CreateUserToken")
+	}
+	return f.createUserTokenFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) Grant(a0 context.Context, a1 engine.Caller, a2 string) (engine.GrantView, error) {
+	if f.grantFunc == nil {
+		return engine.GrantView{}, unset("Grant")
+	}
+	return f.grantFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) SetGrant(a0 context.Context, a1 engine.Caller, a2 string, a3 []string) (engine.GrantView, error) {
+	if f.setGrantFunc == nil {
+		return engine.GrantView{}, unset("SetGrant")
+	}
+	return f.setGrantFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) AppendDefinitions(a0 context.Context, a1 engine.Caller, a2 []string, a3 []string, a4 bool) ([]engine.AppendResult, error) {
+	if f.appendDefinitionsFunc == nil {
+		return nil, unset("AppendDefinitions")
+	}
+	return f.appendDefinitionsFunc(a0, a1, a2, a3, a4)
+}
