@@ -8,6 +8,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"substrate/coordinator"
@@ -164,7 +165,7 @@ func annotations(v strictyaml.Value) (map[string]string, bool) {
 	for _, e := range entries {
 		s, good := e.Value.Text()
 		switch {
-		case len(e.Name) > 256 || regexp.MustCompile(`[\s\x00-\x1f\x7f]`).MatchString(e.Name):
+		case len(e.Name) > 256 || strings.ContainsFunc(e.Name, func(r rune) bool { return r <= ' ' || r == 0x7f }):
 			e.Key.Errorf(strictyaml.CodeValue, "an annotation's key may have 256 bytes and no white space")
 			good = false
 		case good && len(s) > 4096:

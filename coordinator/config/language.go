@@ -175,17 +175,17 @@ func (p *parser) expressions() {
 
 // report says what the language found, at the line of the file where it is written.
 func (p *parser) report(v strictyaml.Value, c *compiled) {
-	if c.err != nil {
-		var e *expr.Error
-		if errors.As(c.err, &e) {
-			v.ReportIn(max(e.Line, 1), max(e.Column, 1), strictyaml.SeverityError, "expression", e.Message, e.Hint)
-		} else {
-			v.Report(strictyaml.SeverityError, "expression", c.err.Error(), "")
-		}
-		return
+	swallowed := p.swallowed(v, c.text)
+	var e *expr.Error
+	switch {
+	case errors.As(c.err, &e):
+		v.ReportIn(max(e.Line, 1), max(e.Column, 1), strictyaml.SeverityError, "expression", e.Message, e.Hint)
+	case c.err != nil:
+		v.Report(strictyaml.SeverityError, "expression", c.err.Error(), "")
 	}
 	for _, f := range c.findings {
-		p.warnIn(v, max(f.Line, 1), max(f.Column, 1), f.Code, f.Message, f.Hint)
+		if f.Code != expr.LintSwallowedRest || !swallowed { // one word about one comment
+			p.warnIn(v, max(f.Line, 1), max(f.Column, 1), f.Code, f.Message, f.Hint)
+		}
 	}
-	p.swallowed(v, c.text)
 }

@@ -174,11 +174,11 @@ func literal(s string) (string, bool) {
 
 // swallowed warns when folding put code behind a // comment: YAML joins the lines, and the
 // comment takes in all that follows.
-func (p *parser) swallowed(v strictyaml.Value, text string) {
+func (p *parser) swallowed(v strictyaml.Value, text string) bool {
 	for at := 0; at < len(text); {
 		i := commentAt(text, at)
 		if i < 0 {
-			return
+			return false
 		}
 		end := len(text)
 		if n := strings.IndexByte(text[i:], '\n'); n >= 0 {
@@ -191,10 +191,11 @@ func (p *parser) swallowed(v strictyaml.Value, text string) {
 		if to > from {
 			p.warnIn(v, line, column, LintFolded,
 				fmt.Sprintf("the lines of this text are joined, so the comment takes in all up to line %d", to), "use |- instead of >-, or /* */")
-			return
+			return true
 		}
 		at = end
 	}
+	return false
 }
 
 // commentAt finds the next // outside texts and /* */, from at on; -1 without one.

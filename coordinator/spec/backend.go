@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -187,16 +188,17 @@ func (b Backend) target() []string {
 // Fingerprint identifies the kind and the place that a definition points at: the
 // connection's target and, inside it, the type pattern, zone, partition or queue as
 // written. Grants bind to it. Resources, costs, conditions and policies do not count.
-func Fingerprint(d *Decoded, b Backend) string {
-	h := sha256.New()
+func Fingerprint(d *Decoded, c Backend) string {
+	var b strings.Builder
 	write := func(parts ...string) {
 		for _, p := range parts {
-			fmt.Fprintf(h, "%d:%s,", len(p), p)
+			b.WriteString(strconv.Itoa(len(p)) + ":" + p + ",")
 		}
-		fmt.Fprint(h, ";")
+		b.WriteByte(';')
 	}
 	write("substrate target 1", d.Kind)
-	write(b.target()...)
+	write(c.target()...)
 	write(d.target...)
-	return hex.EncodeToString(h.Sum(nil))[:32]
+	sum := sha256.Sum256([]byte(b.String()))
+	return hex.EncodeToString(sum[:16])
 }
