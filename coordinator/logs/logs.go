@@ -1,5 +1,5 @@
-// Package logs keeps the output of runs as plain files on the coordinator's disk, one file for
-// each stream that wrote anything. It does not know who may read them.
+// Package logs keeps the output of runs on the coordinator's disk: short ones together in one file
+// of their workflow, each longer one in a plain file. It does not know who may read them.
 package logs
 
 import (
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -60,6 +61,11 @@ type Logs struct {
 	closed bool
 	runs   map[string]*runFiles // by path
 	recent *list.List           // of *runFiles, the latest used first
+	packs  map[coordinator.WorkflowID]*pack
+	// recentPacks is of *pack, the latest used first.
+	recentPacks *list.List
+	// removing holds workflows whose directory is about to go; the channel closes when it has.
+	removing map[coordinator.WorkflowID]chan struct{}
 }
 
 // Open prepares the directory with default options.
@@ -76,7 +82,16 @@ func OpenWith(dir string, o Options) (*Logs, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot open logs %s: %w", dir, err)
 	}
-	return &Logs{dir: dir, opts: o, runs: map[string]*runFiles{}, recent: list.New()}, nil
+	// What a removal left when the process ended.
+	if err := os.RemoveAll(filepath.Join(dir, trashDir)); err != nil {
+		return nil, fmt.Errorf("cannot open logs %s: %w", dir, err)
+	}
+	return &Logs{
+		dir: dir, opts: o,
+		runs: map[string]*runFiles{}, recent: list.New(),
+		packs: map[coordinator.WorkflowID]*pack{}, recentPacks: list.New(),
+		removing: map[coordinator.WorkflowID]chan struct{}{},
+	}, nil
 }
 
 // streams are the outputs of a run.
@@ -105,7 +120,7 @@ func (l *Logs) Append(run coordinator.RunID, stream string, offset uint64, data 
 		return 0, fmt.Errorf("cannot store output of %.80q: %w", run, err)
 	}
 	defer l.release(r)
-	next, err = r.append(i, offset, data, l.opts.RunCap)
+	next, err = l.append(r, i, offset, data)
 	if err != nil {
 		return next, fmt.Errorf("cannot store %s of %s: %w", stream, run, err)
 	}
@@ -123,7 +138,7 @@ func (l *Logs) Finish(run coordinator.RunID, stream string) error {
 		return fmt.Errorf("cannot finish output of %.80q: %w", run, err)
 	}
 	defer l.release(r)
-	if err := r.finish(i, l.opts.SyncOnFinish); err != nil {
+	if err := l.finish(r, i); err != nil {
 		return fmt.Errorf("cannot finish %s of %s: %w", stream, run, err)
 	}
 	return nil
@@ -131,141 +146,80 @@ func (l *Logs) Finish(run coordinator.RunID, stream string) error {
 
 // Size is how many bytes ReadAt can give; ErrNotFound if none were ever stored.
 func (l *Logs) Size(run coordinator.RunID, stream string) (uint64, error) {
-	path, err := l.path(run, stream)
+	size, err := l.size(run, stream)
 	if err != nil {
-		return 0, fmt.Errorf("cannot read output of %.80q: %w", run, err)
+		return 0, fmt.Errorf("cannot read %.20s of %.80q: %w", stream, run, err)
+	}
+	return size, nil
+}
+
+func (l *Logs) size(run coordinator.RunID, stream string) (size uint64, err error) {
+	workflow, path, err := l.path(run, stream)
+	if err != nil {
+		return 0, err
 	}
 	info, err := os.Lstat(path)
-	if err != nil {
-		return 0, fmt.Errorf("cannot read %s of %s: %w", stream, run, absent(err))
+	if err == nil {
+		return uint64(info.Size()), nil
 	}
-	return uint64(info.Size()), nil
+	if !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	err = l.withPack(workflow, true, func(p *pack) error {
+		e := p.index[filepath.Base(path)]
+		if e == nil {
+			return ErrNotFound
+		}
+		size = e.size
+		return nil
+	})
+	return size, err
 }
 
 // ReadAt reads what is stored from offset on; it may be called while Append writes. At the present
 // end it returns io.EOF, which is not final before the run has ended.
 func (l *Logs) ReadAt(run coordinator.RunID, stream string, offset uint64, buf []byte) (int, error) {
-	path, err := l.path(run, stream)
-	if err != nil {
-		return 0, fmt.Errorf("cannot read output of %.80q: %w", run, err)
+	n, err := l.readAt(run, stream, offset, buf)
+	if n > 0 && err == io.EOF {
+		err = nil
 	}
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
-	if err != nil {
-		return 0, fmt.Errorf("cannot read %s of %s: %w", stream, run, absent(err))
+	if err != nil && err != io.EOF {
+		err = fmt.Errorf("cannot read %.20s of %.80q: %w", stream, run, err)
 	}
-	defer f.Close()
-	if offset > 1<<62 {
+	return n, err
+}
+
+func (l *Logs) readAt(run coordinator.RunID, stream string, offset uint64, buf []byte) (n int, err error) {
+	workflow, path, err := l.path(run, stream)
+	if err != nil {
+		return 0, err
+	}
+	if offset > math.MaxInt64 {
 		return 0, io.EOF
 	}
-	n, err := f.ReadAt(buf, int64(offset))
-	if err != nil && err != io.EOF {
-		return n, fmt.Errorf("cannot read %s of %s: %w", stream, run, err)
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err == nil {
+		defer f.Close()
+		return f.ReadAt(buf, int64(offset))
 	}
-	if n > 0 {
-		return n, nil
+	if !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
 	}
-	return 0, err
+	err = l.withPack(workflow, true, func(p *pack) error {
+		n, err = p.read(filepath.Base(path), offset, buf)
+		return err
+	})
+	return n, err
 }
 
-func absent(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return ErrNotFound
-	}
-	return err
-}
-
-func (l *Logs) path(run coordinator.RunID, stream string) (string, error) {
+// path is the stream's own file, which is there once it outgrew the pack.
+func (l *Logs) path(run coordinator.RunID, stream string) (coordinator.WorkflowID, string, error) {
 	if _, err := streamIndex(stream); err != nil {
-		return "", err
+		return "", "", err
 	}
-	_, path, err := runPath(run)
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(l.dir, path) + "." + stream, nil
-}
-
-// acquire returns the run's files, locked and counted as in use.
-func (l *Logs) acquire(run coordinator.RunID) (*runFiles, error) {
 	workflow, path, err := runPath(run)
 	if err != nil {
-		return nil, err
+		return "", "", err
 	}
-	for {
-		r, idle, err := l.lookup(workflow, path)
-		if err != nil {
-			return nil, err
-		}
-		for _, old := range idle {
-			old.close()
-		}
-		r.mu.Lock()
-		if !r.gone {
-			return r, nil
-		}
-		l.release(r) // removed while we waited; a new one starts empty
-	}
-}
-
-// lookup finds or makes the run's entry and takes those out that have been idle the longest.
-func (l *Logs) lookup(workflow coordinator.WorkflowID, path string) (r *runFiles, idle []*runFiles, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return nil, nil, ErrClosed
-	}
-	r = l.runs[path]
-	if r == nil {
-		r = &runFiles{workflow: workflow, path: path, full: filepath.Join(l.dir, path)}
-		r.place = l.recent.PushFront(r)
-		l.runs[path] = r
-	}
-	r.users++
-	l.recent.MoveToFront(r.place)
-	for e := l.recent.Back(); e != nil && l.recent.Len() > l.opts.MaxOpen; {
-		old := e.Value.(*runFiles)
-		e = e.Prev()
-		if old.users == 0 {
-			l.forget(old)
-			idle = append(idle, old)
-		}
-	}
-	return r, idle, nil
-}
-
-// forget takes the entry out; l.mu is held.
-func (l *Logs) forget(r *runFiles) {
-	l.recent.Remove(r.place)
-	delete(l.runs, r.path)
-}
-
-func (l *Logs) release(r *runFiles) {
-	r.mu.Unlock()
-	l.mu.Lock()
-	r.users--
-	l.mu.Unlock()
-}
-
-// Close closes all files. Later calls of Append and Finish fail; reading goes on.
-func (l *Logs) Close() error {
-	l.mu.Lock()
-	l.closed = true
-	var all []*runFiles
-	for _, r := range l.runs {
-		all = append(all, r)
-	}
-	for _, r := range all {
-		l.forget(r)
-	}
-	l.mu.Unlock()
-	var first error
-	for _, r := range all {
-		r.mu.Lock()
-		r.gone = true
-		if err := r.close(); err != nil && first == nil {
-			first = fmt.Errorf("cannot close logs: %w", err)
-		}
-		r.mu.Unlock()
-	}
-	return first
+	return workflow, filepath.Join(l.dir, path) + "." + stream, nil
 }

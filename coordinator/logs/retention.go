@@ -12,7 +12,10 @@ import (
 	"substrate/coordinator"
 )
 
-const readDirAtOnce = 512
+const (
+	readDirAtOnce = 512
+	trashDir      = ".trash"
+)
 
 // Remove deletes all output of the workflow. Removing nothing is no error.
 func (l *Logs) Remove(workflow coordinator.WorkflowID) error {
@@ -20,32 +23,52 @@ func (l *Logs) Remove(workflow coordinator.WorkflowID) error {
 	if err != nil {
 		return fmt.Errorf("cannot remove output: %w", err)
 	}
-	l.detach(workflow)
-	if err := os.RemoveAll(filepath.Join(l.dir, dir)); err != nil {
+	trash, err := l.moveAway(workflow, dir)
+	if err == nil && trash != "" {
+		err = os.RemoveAll(trash)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot remove output of %s: %w", workflow, err)
 	}
 	return nil
 }
 
-// detach closes the workflow's files and waits for writers that have them.
-func (l *Logs) detach(workflow coordinator.WorkflowID) {
-	var mine []*runFiles
-	l.mu.Lock()
-	for _, r := range l.runs {
-		if r.workflow == workflow {
-			mine = append(mine, r)
+// moveAway closes the workflow's files and renames its directory, so that whoever writes meanwhile
+// waits for a rename only and then starts afresh.
+func (l *Logs) moveAway(workflow coordinator.WorkflowID, dir string) (trash string, err error) {
+	done := make(chan struct{})
+	for {
+		l.mu.Lock()
+		other, busy := l.removing[workflow]
+		if !busy {
+			l.removing[workflow] = done
 		}
+		l.mu.Unlock()
+		if !busy {
+			break
+		}
+		<-other
 	}
-	for _, r := range mine {
-		l.forget(r)
+	defer func() {
+		l.mu.Lock()
+		delete(l.removing, workflow)
+		l.mu.Unlock()
+		close(done)
+	}()
+	// A failed close does not matter for files that go.
+	_ = l.detach(func(w coordinator.WorkflowID) bool { return w == workflow })
+	from := filepath.Join(l.dir, dir)
+	if _, err := os.Lstat(from); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
 	}
-	l.mu.Unlock()
-	for _, r := range mine {
-		r.mu.Lock()
-		r.gone = true
-		_ = r.close() // the files go anyway
-		r.mu.Unlock()
+	if err := os.MkdirAll(filepath.Join(l.dir, trashDir), 0o700); err != nil {
+		return "", err
 	}
+	trash, err = os.MkdirTemp(filepath.Join(l.dir, trashDir), "")
+	if err != nil {
+		return "", err
+	}
+	return trash, os.Rename(from, filepath.Join(trash, "gone"))
 }
 
 // Expire removes the output of every workflow that wrote nothing since before, unless keep (which
@@ -58,7 +81,7 @@ func (l *Logs) Expire(before time.Time, keep func(coordinator.WorkflowID) bool) 
 	}
 	var failed []error
 	for _, shard := range shards {
-		if !shard.IsDir() {
+		if !shard.IsDir() || shard.Name() == trashDir {
 			continue
 		}
 		workflows, err := os.ReadDir(filepath.Join(l.dir, shard.Name()))

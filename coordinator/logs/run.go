@@ -36,15 +36,16 @@ type runFiles struct {
 }
 
 type streamFile struct {
-	f         *os.File // nil until needed
+	f         *os.File // open for writing
+	own       bool     // in a file of its own, not in the pack
 	size      uint64
 	truncated bool
 }
 
 func (r *runFiles) name(i int) string { return r.full + "." + streams()[i] }
 
-// learn reads what earlier processes or evicted entries left.
-func (r *runFiles) learn() error {
+// learn finds what earlier processes or evicted entries left.
+func (l *Logs) learn(r *runFiles) error {
 	if r.known {
 		return nil
 	}
@@ -58,36 +59,24 @@ func (r *runFiles) learn() error {
 		case !info.Mode().IsRegular():
 			return fmt.Errorf("%s is not a regular file", r.name(i))
 		}
+		r.streams[i].own = true
 		r.streams[i].size = uint64(info.Size())
 		r.streams[i].truncated = info.Mode().Perm() == truncatedMode
 	}
-	r.known = true
-	return nil
-}
-
-// open makes the file when the first byte arrives: most runs write to one stream at most.
-func (r *runFiles) open(i int) error {
-	s := &r.streams[i]
-	if s.f != nil {
-		return nil
-	}
-	const flags = os.O_RDWR | os.O_CREATE | unix.O_NOFOLLOW
-	f, err := os.OpenFile(r.name(i), flags, openMode)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err := os.MkdirAll(filepath.Dir(r.full), 0o700); err != nil {
-			return full(err)
+	err := l.withPack(r.workflow, false, func(p *pack) error {
+		for i := range r.streams {
+			if e := p.index[filepath.Base(r.name(i))]; e != nil && !r.streams[i].own {
+				r.streams[i].size = e.size
+			}
 		}
-		f, err = os.OpenFile(r.name(i), flags, openMode)
-	}
-	if err != nil {
-		return full(err)
-	}
-	s.f = f
-	return nil
+		return nil
+	})
+	r.known = err == nil
+	return err
 }
 
-func (r *runFiles) append(i int, offset uint64, data []byte, limit uint64) (next uint64, err error) {
-	if err := r.learn(); err != nil {
+func (l *Logs) append(r *runFiles, i int, offset uint64, data []byte) (next uint64, err error) {
+	if err := l.learn(r); err != nil {
 		return 0, err
 	}
 	s := &r.streams[i]
@@ -104,23 +93,83 @@ func (r *runFiles) append(i int, offset uint64, data []byte, limit uint64) (next
 	}
 	data = data[s.size-offset:]
 	left := uint64(0)
-	if used := r.streams[0].size + r.streams[1].size; used < limit {
-		left = limit - used
-	}
-	if err := r.open(i); err != nil {
-		return s.size, err
+	if used := r.streams[0].size + r.streams[1].size; used < l.opts.RunCap {
+		left = l.opts.RunCap - used
 	}
 	if uint64(len(data)) <= left {
-		err := s.write(data)
+		err := l.store(r, i, data)
+		return s.size, err
+	}
+	if err := l.openOwn(r, i); err != nil {
 		return s.size, err
 	}
 	if err := s.write(data[:left]); err != nil {
 		return s.size, err
 	}
-	if err := s.truncate(limit); err != nil {
+	if err := s.truncate(l.opts.RunCap); err != nil {
 		return s.size, err
 	}
 	return end, nil
+}
+
+// store adds to the pack while the stream is short, then to a file of its own.
+func (l *Logs) store(r *runFiles, i int, data []byte) error {
+	s := &r.streams[i]
+	if !s.own {
+		stored := false
+		err := l.withPack(r.workflow, false, func(p *pack) error {
+			name := filepath.Base(r.name(i))
+			if stored = p.fits(name, len(data)); !stored {
+				return nil
+			}
+			return p.add(name, data)
+		})
+		if err != nil {
+			return err
+		}
+		if stored {
+			s.size += uint64(len(data))
+			return nil
+		}
+	}
+	if err := l.openOwn(r, i); err != nil {
+		return err
+	}
+	return s.write(data)
+}
+
+// openOwn opens the stream's own file, moving it out of the pack first.
+func (l *Logs) openOwn(r *runFiles, i int) (err error) {
+	s := &r.streams[i]
+	switch {
+	case s.f != nil:
+		return nil
+	case s.own:
+		s.f, err = createIn(filepath.Dir(r.full), r.name(i))
+		return err
+	}
+	err = l.withPack(r.workflow, false, func(p *pack) error {
+		s.f, err = p.spill(filepath.Base(r.name(i)), r.name(i))
+		return err
+	})
+	s.own = err == nil
+	return err
+}
+
+// finish closes the stream's file; what is packed needs no closing.
+func (l *Logs) finish(r *runFiles, i int) error {
+	if l.opts.SyncOnFinish && !r.streams[i].own {
+		err := l.withPack(r.workflow, false, func(p *pack) error {
+			if p.f == nil {
+				return nil
+			}
+			return full(p.f.Sync())
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return r.finish(i, l.opts.SyncOnFinish)
 }
 
 // write counts what arrived even when not all did.
