@@ -3,6 +3,8 @@ package runtime
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -19,8 +21,8 @@ import (
 const (
 	defaultCgroupRoot = "/sys/fs/cgroup"
 	noCgroups         = "none"
-	groupParent       = "substrate" // below the keeper's own group
-	cpuPeriod         = 100_000     // µs, the kernel's default
+	groupPrefix       = "substrate-" // of the runs' parent, below the keeper's own group
+	cpuPeriod         = 100_000      // µs, the kernel's default
 )
 
 // hierarchy is one mounted tree. v2 has one for everything, v1 one for each controller.
@@ -32,6 +34,7 @@ type hierarchy struct {
 // cgroups makes one control group for each run, as far as this node permits; warnings say what it
 // does not. The zero and the nil value make none.
 type cgroups struct {
+	parent   string // directory name of the runs' parent: one for each state directory
 	v2       *hierarchy
 	v1       []hierarchy
 	has      map[string]bool // controllers that limits can use
@@ -41,8 +44,9 @@ type cgroups struct {
 // openCgroups finds the keeper's own groups and makes a parent for runs below them. A group that
 // some other manager set up may be divided only where it is delegated (systemd's rule: the xattr
 // user.delegate or trusted.delegate is 1); a hierarchy's root has no manager in between.
-func openCgroups(root string) *cgroups {
-	c := &cgroups{has: map[string]bool{}}
+func openCgroups(root, state string) *cgroups {
+	sum := sha256.Sum256([]byte(state))
+	c := &cgroups{parent: groupPrefix + hex.EncodeToString(sum[:6]), has: map[string]bool{}}
 	if root == noCgroups {
 		return c
 	}
@@ -87,7 +91,7 @@ func (c *cgroups) open(root string, own map[string]string) {
 			if !ok {
 				continue
 			}
-			base, err := openBase(filepath.Join(root, controller), path)
+			base, err := openBase(filepath.Join(root, controller), path, c.parent)
 			if err != nil {
 				c.warn("cannot use control group %s: %v", controller, err)
 				continue
@@ -104,7 +108,7 @@ func (c *cgroups) open(root string, own map[string]string) {
 }
 
 // openBase makes the runs' parent in the nearest delegated group, or in the root.
-func openBase(mount, own string) (string, error) {
+func openBase(mount, own, parent string) (string, error) {
 	at := filepath.Join(mount, own)
 	if own != "/" {
 		switch {
@@ -115,7 +119,7 @@ func openBase(mount, own string) (string, error) {
 			return "", fmt.Errorf("group %s belongs to another manager and is not delegated", own)
 		}
 	}
-	base := filepath.Join(at, groupParent)
+	base := filepath.Join(at, parent)
 	if err := os.Mkdir(base, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
@@ -133,7 +137,7 @@ func delegated(dir string) bool {
 }
 
 func (c *cgroups) openV2(root, own string) {
-	base, err := openBase(root, own)
+	base, err := openBase(root, own, c.parent)
 	if err != nil {
 		c.warn("cannot use control groups: %v", err)
 		return
@@ -151,6 +155,16 @@ func (c *cgroups) openV2(root, own string) {
 			err = writeFile(filepath.Join(base, "cgroup.subtree_control"), "+"+controller)
 		}
 		c.has[controller] = err == nil
+	}
+}
+
+// close removes the parents, which are empty once no run is left.
+func (c *cgroups) close() {
+	if c.v2 != nil {
+		_ = syscall.Rmdir(c.v2.base)
+	}
+	for _, h := range c.v1 {
+		_ = syscall.Rmdir(h.base)
 	}
 }
 

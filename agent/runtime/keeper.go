@@ -94,7 +94,7 @@ func Keep(ctx context.Context, opts KeeperOptions) error {
 	}
 	defer lock.Close()
 	k := &keeper{
-		dir: opts.Dir, log: opts.Log, boot: bootID(), groups: openCgroups(opts.CgroupRoot),
+		dir: opts.Dir, log: opts.Log, boot: bootID(), groups: openCgroups(opts.CgroupRoot, opts.Dir),
 		starts: make(chan startRequest, maxQueuedStarts), removes: make(chan *run, maxQueuedStarts),
 		spawned: make(chan struct{}, 1), adopted: make(chan struct{}, 1),
 		runs: map[RunID]*run{}, byPID: map[int]*run{}, conns: map[*keeperConn]struct{}{}, quiet: time.Now(),
@@ -201,6 +201,7 @@ func (k *keeper) serve(ctx context.Context, listener *net.UnixListener, idle tim
 	k.closeConns()
 	tasks.Wait()
 	k.ends.Wait()
+	k.groups.close()
 	k.log.Info("keeper ended", "pid", os.Getpid())
 	return nil
 }

@@ -1,0 +1,183 @@
+package runtime
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestParseCgroup(t *testing.T) {
+	got := parseCgroup([]byte("12:cpu,cpuacct:/a\n4:memory:/b/c\n3:name=systemd:/\n0::/user.slice\nbad\n9:pids:relative\n"))
+	want := map[string]string{"cpu": "/a", "cpuacct": "/a", "memory": "/b/c", "name=systemd": "/", "": "/user.slice"}
+	if len(got) != len(want) {
+		t.Errorf("%v", got)
+	}
+	for k, v := range want {
+		if got[k] != v {
+			t.Errorf("%q: %q, want %q", k, got[k], v)
+		}
+	}
+}
+
+func FuzzParseCgroup(f *testing.F) {
+	f.Add([]byte("12:cpu,cpuacct:/a\n0::/\n"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, path := range parseCgroup(text) {
+			if !strings.HasPrefix(path, "/") {
+				t.Fatalf("path %q", path)
+			}
+		}
+	})
+}
+
+// tree makes an empty hierarchy with the files of one group.
+func tree(t *testing.T, dir string, files ...string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if err := os.WriteFile(filepath.Join(dir, f), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func content(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func TestLimitsV2(t *testing.T) {
+	root := t.TempDir()
+	tree(t, root, "cgroup.controllers", "cgroup.subtree_control")
+	tree(t, filepath.Join(root, "substrate"), "cgroup.subtree_control")
+	run := filepath.Join(root, "substrate", "r")
+	tree(t, run, "memory.max", "memory.oom.group", "cpu.max", "memory.events", "cgroup.procs")
+	c := &cgroups{parent: "substrate", has: map[string]bool{}}
+	c.open(root, map[string]string{"": "/"})
+	if len(c.warnings) != 0 || !c.has["memory"] || !c.has["cpu"] {
+		t.Fatalf("%+v", c)
+	}
+	var attr syscall.SysProcAttr
+	g := c.create("r", 1<<30, 1.5, &attr)
+	if !attr.UseCgroupFD || g.id() != "r" {
+		t.Errorf("%+v %+v", attr, g)
+	}
+	g.attach(1)
+	for file, want := range map[string]string{"memory.max": "1073741824", "memory.oom.group": "1", "cpu.max": "150000 100000", "cgroup.procs": ""} {
+		if got := content(t, filepath.Join(run, file)); got != want {
+			t.Errorf("%s: %q, want %q", file, got, want)
+		}
+	}
+	if g.oomKilled() {
+		t.Error("killed for memory?")
+	}
+	if err := os.WriteFile(filepath.Join(run, "memory.events"), []byte("low 0\nhigh 0\nmax 3\noom 1\noom_kill 1\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if !g.oomKilled() {
+		t.Error("the kill for memory was not seen")
+	}
+}
+
+func TestLimitsV1(t *testing.T) {
+	root := t.TempDir()
+	for _, controller := range []string{"memory", "cpu"} {
+		run := filepath.Join(root, controller, "substrate", "r")
+		tree(t, run, "memory.limit_in_bytes", "memory.oom_control", "cpu.cfs_quota_us", "cgroup.procs")
+	}
+	c := &cgroups{parent: "substrate", has: map[string]bool{}}
+	c.open(root, map[string]string{"memory": "/", "cpu": "/"})
+	g := c.create("r", 1<<20, 2, nil)
+	g.attach(77)
+	for file, want := range map[string]string{
+		"memory/substrate/r/memory.limit_in_bytes": "1048576", "cpu/substrate/r/cpu.cfs_quota_us": "200000",
+		"memory/substrate/r/cgroup.procs": "77", "cpu/substrate/r/cgroup.procs": "77",
+	} {
+		if got := content(t, filepath.Join(root, file)); got != want {
+			t.Errorf("%s: %q, want %q", file, got, want)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "memory/substrate/r/memory.oom_control"), []byte("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if !g.oomKilled() {
+		t.Error("the kill for memory was not seen")
+	}
+}
+
+// A group of somebody else's is left alone, and the lack of limits is told.
+func TestOthersGroupsAreLeftAlone(t *testing.T) {
+	root := t.TempDir()
+	tree(t, filepath.Join(root, "memory", "theirs"))
+	tree(t, filepath.Join(root, "cpu"))
+	c := &cgroups{parent: "substrate", has: map[string]bool{}}
+	c.open(root, map[string]string{"memory": "/theirs", "cpu": "/"})
+	if c.has["memory"] || !c.has["cpu"] {
+		t.Errorf("%+v", c.has)
+	}
+	if all := strings.Join(c.warnings, "\n"); !strings.Contains(all, "belongs to another manager") || !strings.Contains(all, "not limited in memory") {
+		t.Errorf("warnings %q", all)
+	}
+	if entries, _ := os.ReadDir(filepath.Join(root, "memory", "theirs")); len(entries) != 0 {
+		t.Error("made a group there")
+	}
+}
+
+func TestNoGroups(t *testing.T) {
+	var c *cgroups
+	g := c.create("x", 1, 1, nil)
+	g.attach(1)
+	g.remove()
+	if g != nil || g.busy() || g.kill() || g.oomKilled() || c.reopen("x") != nil || g.id() != "" {
+		t.Error("a run without group is not one")
+	}
+}
+
+// On a machine that permits groups, a process that left the session and cleared its environment is
+// still the run's, and the group goes with the run.
+func TestRealGroup(t *testing.T) {
+	probe := openCgroups("", t.TempDir())
+	defer probe.close()
+	if probe.v2 == nil && len(probe.v1) == 0 {
+		t.Skip("this machine permits no control groups: ", probe.warnings)
+	}
+	t.Setenv("SUBSTRATE_TEST_CGROUPS", defaultCgroupRoot)
+	h := newHarness(t, stateDir(t), true)
+	s := h.run(Spec{ID: "g", CPUs: 0.5, Script: `env -i setsid sh -c 'echo $$ >escaped; exec sleep 605' &
+cat /proc/self/cgroup; while ! [ -s escaped ]; do sleep 0.01; done`})
+	if s.Cause != CauseExited || s.ExitCode != 0 {
+		t.Fatalf("%+v", s)
+	}
+	out := h.output("g", Stdout)
+	if !strings.Contains(out, groupPrefix) {
+		t.Errorf("the run is in no group: %s", out)
+	}
+	if pid := readPID(t, filepath.Join(runPath(h.dir, "g"), workDir, "escaped")); !gone(pid)() {
+		t.Errorf("process %d escaped", pid)
+	}
+	own := openCgroups("", h.dir)
+	defer own.close()
+	for _, dir := range own.reopen("g").dirs() {
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("group %s is left over", dir)
+		}
+	}
+	_ = h.rt.Stop(t.Context(), "g", 0, "")
+	h.start(Spec{ID: "h", Script: `trap '' TERM; echo ready; while :; do sleep 0.02; done`})
+	h.wait("h", StateRunning)
+	_ = h.rt.Stop(t.Context(), "h", 0, "cancelled")
+	if s := h.wait("h", StateEnded); s.Cause != CauseStopped {
+		t.Errorf("%+v", s)
+	}
+	if w := h.rt.Warnings(); len(probe.warnings) != len(w) {
+		t.Errorf("warnings %q, %q expected", w, probe.warnings)
+	}
+}
