@@ -25,7 +25,7 @@ type Options struct {
 
 // Limits bounds what the engine takes on. Zero values mean the defaults.
 type Limits struct {
-	CertificateLifetime time.Duration // of nodes; default 24 h
+	CertificateLifetime time.Duration // of nodes; default a year, as there is no renewal yet
 	MaxAllocations      int           // of one workflow; default 100,000
 	MaxOpenAllocations  int           // in the cluster; default 1,000,000
 	RetainedEvents      int           // kept in memory for followers; default 65,536
@@ -41,7 +41,7 @@ func (l Limits) withDefaults() Limits {
 	def(&l.MaxOpenAllocations, 1_000_000)
 	def(&l.RetainedEvents, 65_536)
 	if l.CertificateLifetime == 0 {
-		l.CertificateLifetime = 24 * time.Hour
+		l.CertificateLifetime = 365 * 24 * time.Hour
 	}
 	return l
 }

@@ -160,7 +160,7 @@ definitions:
 			t.Errorf("%s: refused by %q: %q; want %q: …%s…", got.Definition, got.RefusedBy, got.Reason, by, text)
 		}
 	}
-	check(outcome("    command: [x]\n")["guarded"], "policy", `request.job_annotations["key"] == "secret"`)
+	check(outcome("    command: [x]\n")["guarded"], "policy", `request.job_annotations["key"] is (absent)`)
 	both := "    command: [x]\n    annotations: {key: secret}\n"
 	if o := outcome(both)["guarded"]; !o.Admissible {
 		t.Errorf("the policy is true: %+v", o)
@@ -332,7 +332,7 @@ func TestMembersSeeTheirOrganisationOnly(t *testing.T) {
 // TestLateReportsNeverTouchALaterRun: a run that was given up reports its end after its successor began.
 func TestLateReportsNeverTouchALaterRun(t *testing.T) {
 	c := newCluster(t, store.NewMemory())
-	c.set(plainConfig + "scheduler: {nodeLossWindow: 30ms}\n")
+	c.set(plainConfig + "scheduler: {nodeLossWindow: 1s}\n")
 	first := newHost("n1", 1, nil)
 	leave := c.join(first)
 	w := c.start("version: v1\nname: w\njobs:\n  j:\n    command: [x]\n    policy: {restart: on-node-fault}\n")

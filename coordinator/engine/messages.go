@@ -50,6 +50,8 @@ type RunStatus struct {
 	Message  string
 	Started  time.Time
 	Ended    time.Time
+	// Once ended: how many bytes the run wrote, so that a reader knows when its output is complete.
+	StdoutBytes, StderrBytes uint64
 }
 
 // HardwareReport is hwinfo.Facts as JSON with its digest and what could not be read.

@@ -30,7 +30,7 @@ func (s *Session) AppendLog(run coordinator.RunID, stream string, offset uint64,
 		return 0, coordinator.Errorf(coordinator.ErrUnavailable, "store output of "+string(run), "%w", err)
 	}
 	if last {
-		if err := s.engine.opt.Logs.Finish(run, stream); err != nil {
+		if err := s.engine.opt.Logs.Finish(run, stream); err != nil && !errors.Is(err, logs.ErrNotFound) {
 			return 0, coordinator.Errorf(coordinator.ErrUnavailable, "store output of "+string(run), "%w", err)
 		}
 	}
@@ -69,7 +69,7 @@ func (e *Engine) Log(ctx context.Context, c Caller, req LogRequest, send func(Lo
 	offsets := make([]uint64, len(streams))
 	var deadline time.Time
 	for pause := 5 * time.Millisecond; ; pause = min(pause*2, 250*time.Millisecond) {
-		ended, err := e.runEnded(ctx, run)
+		ended, wrote, err := e.runEnded(ctx, run)
 		if err != nil {
 			return err
 		}
@@ -81,7 +81,7 @@ func (e *Engine) Log(ctx context.Context, c Caller, req LogRequest, send func(Lo
 			}
 			moved = moved || n > 0
 			offsets[i] += n
-			complete = complete && e.opt.Logs.Finished(run, stream)
+			complete = complete && offsets[i] >= wrote[stream]
 		}
 		if moved {
 			pause = 5 * time.Millisecond
@@ -172,11 +172,21 @@ func (e *Engine) logRun(ctx context.Context, c Caller, req LogRequest) (run coor
 	}
 }
 
-// runEnded reports whether a run is over, so that no output will be added beyond what its node still sends.
-func (e *Engine) runEnded(ctx context.Context, run coordinator.RunID) (ended bool, err error) {
+// runEnded reports whether a run is over, and how much it wrote on each stream.
+func (e *Engine) runEnded(ctx context.Context, run coordinator.RunID) (ended bool, wrote map[string]uint64, err error) {
+	wrote = map[string]uint64{}
 	err = e.view(ctx, func(s *state) {
 		a, current := s.runOwner(run)
 		ended = a == nil || !current || !a.record.Status.Holds()
+		if a == nil || !current {
+			return
+		}
+		for _, r := range a.record.Ranks {
+			if r.End != nil {
+				wrote["stdout"] = max(wrote["stdout"], r.End.StdoutBytes)
+				wrote["stderr"] = max(wrote["stderr"], r.End.StderrBytes)
+			}
+		}
 	})
-	return ended, err
+	return ended, wrote, err
 }

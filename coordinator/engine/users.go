@@ -500,6 +500,10 @@ func (e *Engine) Join(ctx context.Context, token, name string, csr []byte) (cert
 		if !ok {
 			return denied
 		}
+		if n := t.state.nodes[id]; n != nil && n.session != nil {
+			return coordinator.Errorf(coordinator.ErrConflict, op, "a node of this name is connected").
+				WithHint("stop its agent first, or give this node another name with --node")
+		}
 		next, again, err := rec.Redeem(shown.Secret, id, req.Key, t.now)
 		if err != nil {
 			return err

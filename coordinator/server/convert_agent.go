@@ -30,6 +30,7 @@ func runStatusFromProto(r *agentv1.RunStatus) engine.RunStatus {
 		Run: coordinator.RunID(r.GetRunId()), State: engine.RunState(r.GetState()), Cause: engine.Cause(r.GetCause()),
 		ExitCode: r.GetExitCode(), Signal: r.GetSignal(), Message: r.GetMessage(),
 		Started: moment(r.GetStarted()), Ended: moment(r.GetEnded()),
+		StdoutBytes: r.GetStdoutBytes(), StderrBytes: r.GetStderrBytes(),
 	}
 }
 
