@@ -26,7 +26,7 @@ func (l *language) truth(src string, env *NodeEnv) (any, error) {
 func runAny(m *vm.VM, p *vm.Program, env any) (any, error) {
 	out, err := run(m, p, env)
 	if err != nil {
-		return nil, fmt.Errorf("cannot evaluate expression: %w", err)
+		return nil, &evalError{"expression", err}
 	}
 	return out, nil
 }

@@ -30,7 +30,6 @@ func NewCache(previous *Cache) *Cache {
 		previous:   previous,
 	}
 	if previous != nil {
-		c.language = previous.language
 		previous.Settle()
 	}
 	return c

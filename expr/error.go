@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -83,6 +84,7 @@ func cleaned(message string) string {
 	for _, r := range []struct{ pattern, with string }{
 		{`(?:Operator|Identifier|Number|String|Bracket|Bytes)\((".*")\)`, "$1"},
 		{`unexpected token EOF`, "the expression ends too early"},
+		{`expression exceeds maximum allowed nodes`, fmt.Sprintf("the expression has more than %d parts", maxNodes)},
 		{`\*?expr\.\w+`, "group"},
 		{`\bmap\[string\](?:string|uint32)\b`, "map"},
 		{`\[\](?:string|interface \{\})`, "list"},
@@ -109,7 +111,7 @@ func unknownWord(message string) string {
 // hintFor knows the slips that people make; at is the character the library pointed to, or -1.
 func (d *dialect) hintFor(message, src string, at int) string {
 	if word := unknownWord(message); word != "" {
-		return d.suggest(word)
+		return d.suggest(word, groupBefore(src, at))
 	}
 	has := func(part string) bool { return strings.Contains(message, part) }
 	switch {
@@ -162,23 +164,62 @@ func globHint(pattern string) string {
 	return fmt.Sprintf("matches takes a regular expression, not a shell pattern: use %q or contains %q", ".*"+core+".*", core)
 }
 
-// suggest names what is nearest to an unknown word, else the groups that exist.
-func (d *dialect) suggest(word string) string {
-	best, bestScore := "", 1<<30
-	for _, name := range d.names {
-		last := strings.TrimSuffix(name[strings.LastIndexByte(name, '.')+1:], "()")
-		score := distance(strings.ToLower(word), last) * 4
-		if score > 8 && len(word) > 2 && (strings.Contains(last, word) || strings.Contains(word, last)) {
-			score = 8 + len(last)
-		}
-		if limit := 4 * max(2, len(word)/3); score <= max(limit, 40) && (distance(strings.ToLower(word), last) <= max(2, len(word)/3) || strings.Contains(last, word)) && score < bestScore {
-			best, bestScore = name, score
-		}
+// groupBefore is the dotted path in front of a field at a character offset, "" without one.
+func groupBefore(src string, at int) string {
+	if at < 0 {
+		return ""
 	}
-	if best != "" {
+	before := string([]rune(src)[:min(at, utf8.RuneCountInString(src))])
+	if m := regexp.MustCompile(`(\w+(?:\.\w+)*)\s*\.\s*$`).FindStringSubmatch(before); m != nil {
+		return m[1]
+	}
+	return ""
+}
+
+// suggest names what is nearest to an unknown word, else what there is.
+func (d *dialect) suggest(word, group string) string {
+	if group != "" && !d.isGroup(group) {
+		return ""
+	}
+	var known, candidates []string
+	for _, n := range d.names {
+		if rest, ok := strings.CutPrefix(n, group+"."); ok && group != "" {
+			first, _, _ := strings.Cut(rest, ".")
+			known = append(known, first)
+		}
+		candidates = append(candidates, n)
+	}
+	if group == "" {
+		known = d.groups
+		candidates = append(candidates, d.groups...)
+	} else {
+		candidates = slices.DeleteFunc(candidates, func(n string) bool { return !strings.HasPrefix(n, group+".") })
+	}
+	if best := nearest(word, candidates); best != "" {
 		return "did you mean " + best + "?"
 	}
-	return "known here: " + strings.Join(d.groups, ", ")
+	return "known here: " + strings.Join(slices.Compact(known), ", ")
+}
+
+// nearest is the candidate whose last part is most like word, "" when none is.
+func nearest(word string, candidates []string) string {
+	word = strings.ToLower(word)
+	best, bestScore := "", 1<<30
+	for _, c := range candidates {
+		last := strings.TrimSuffix(c[strings.LastIndexByte(c, '.')+1:], "()")
+		score := 10 * distance(word, last)
+		switch {
+		case score <= 10*max(2, len(word)/3):
+		case len(word) > 2 && strings.Contains(last, word):
+			score = 100 + len(last)
+		default:
+			continue
+		}
+		if score < bestScore {
+			best, bestScore = c, score
+		}
+	}
+	return best
 }
 
 // distance is the Levenshtein distance of two short words.

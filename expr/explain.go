@@ -1,6 +1,9 @@
 package expr
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // Part is a smallest part of an expression that kept it from being true, its value, and the
 // inputs it saw ("(absent)" for what is not there). Under a `not` such a part may well be true.
@@ -46,17 +49,20 @@ func (f *formula) parts(r *evaluation) []Part {
 	return out
 }
 
-// smallest is every leaf that stands in the way; where leaves repeat and changing all of them
-// would not help, it is the smallest set that does.
+// smallest is every leaf that stands in the way; where leaves repeat or fail and changing all of
+// them would not help, it is the smallest set that does.
 func (x *explainer) smallest() flips {
 	all := flips{}
 	if x.union(x.formula.root, True, all) && x.works(all) {
 		return all
 	}
-	alternatives := x.need(x.formula.root, True)
-	slices.SortStableFunc(alternatives, func(a, b flips) int { return len(a) - len(b) })
-	for _, a := range alternatives {
+	for _, a := range x.need(x.formula.root, True) { // fewest changes first
 		if x.works(a) {
+			for i, v := range a {
+				if x.values[i] == v {
+					delete(a, i)
+				}
+			}
 			return a
 		}
 	}
@@ -112,56 +118,66 @@ func (x *explainer) union(l *logic, want Truth, out flips) bool {
 	return ok
 }
 
-// need lists sets of flips of which each gives l the wanted value, as far as l alone goes.
+// need lists assignments of leaves, fewest changes first, each of which gives l the wanted value.
 func (x *explainer) need(l *logic, want Truth) []flips {
 	switch l.op {
 	case opLeaf:
-		if x.values[l.leaf] == want {
-			return []flips{{}}
-		}
 		return []flips{{l.leaf: want}}
 	case opNot:
 		return x.need(l.kids[0], opposite(want))
 	}
-	if !l.each(want) {
-		var out []flips
+	before := []flips{{}}
+	if l.each(want) {
 		for _, k := range l.kids {
-			out = append(out, x.need(k, want)...)
-			if x.eval(k, nil) == Failed {
-				break
+			before = x.product(before, x.need(k, want))
+		}
+		return before
+	}
+	var out []flips
+	for _, k := range l.kids {
+		out = append(out, x.product(before, x.need(k, want))...)
+		if x.eval(k, nil) == Failed { // what follows is only reached once this does not fail
+			before = x.product(before, x.need(k, opposite(want)))
+		}
+	}
+	return x.fewest(out)
+}
+
+// fewest sorts by the number of leaves that change and keeps the first.
+func (x *explainer) fewest(list []flips) []flips {
+	changes := func(f flips) (n int) {
+		for i, v := range f {
+			if x.values[i] != v {
+				n++
 			}
 		}
-		slices.SortStableFunc(out, func(a, b flips) int { return len(a) - len(b) })
-		return out[:min(len(out), maxAlternatives)]
+		return n
 	}
-	out := []flips{{}}
-	for _, k := range l.kids {
-		out = product(out, x.need(k, want))
-	}
-	return out
+	slices.SortStableFunc(list, func(a, b flips) int { return changes(a) - changes(b) })
+	return list[:min(len(list), maxAlternatives)]
 }
 
 // product merges each of a with each of b, without those that contradict.
-func product(a, b []flips) []flips {
+func (x *explainer) product(a, b []flips) []flips {
 	var out []flips
-	for _, x := range a {
-	next:
-		for _, y := range b {
-			if len(out) == maxAlternatives {
-				return out
+	for _, f := range a {
+		for _, g := range b {
+			if m := merge(f, g); m != nil {
+				out = append(out, m)
 			}
-			m := flips{}
-			for i, v := range x {
-				m[i] = v
-			}
-			for i, v := range y {
-				if w, ok := m[i]; ok && w != v {
-					continue next
-				}
-				m[i] = v
-			}
-			out = append(out, m)
 		}
+	}
+	return x.fewest(out)
+}
+
+// merge is both assignments, nil when they contradict.
+func merge(f, g flips) flips {
+	out := maps.Clone(f)
+	for i, v := range g {
+		if w, ok := out[i]; ok && w != v {
+			return nil
+		}
+		out[i] = v
 	}
 	return out
 }

@@ -41,19 +41,35 @@ func (l *language) machine() *vm.VM              { return l.machines.Get().(*vm.
 func (l *language) release(m *vm.VM)             { l.machines.Put(m) }
 func isKind(t reflect.Type, k reflect.Kind) bool { return t != nil && t.Kind() == k }
 
-// run runs one program; a failure comes back as a short text without the library's insides.
+// run runs one program.
 func run(m *vm.VM, p *vm.Program, env any) (any, error) {
 	out, err := m.Run(p, env)
-	if err == nil {
-		return out, nil
+	if err != nil {
+		return nil, &runError{err}
 	}
-	message := err.Error()
+	return out, nil
+}
+
+// runError words a failed run without the library's insides, and only when somebody reads it:
+// an expression that fails may fail ten thousand times a second.
+type runError struct{ err error }
+
+func (e *runError) Error() string {
+	message := e.err.Error()
 	var fe *file.Error
-	if errors.As(err, &fe) {
+	if errors.As(e.err, &fe) {
 		message = fe.Message
 	}
-	return nil, errors.New(cleaned(strings.TrimPrefix(message, "runtime error: ")))
+	return cleaned(strings.TrimPrefix(message, "runtime error: "))
 }
+
+// evalError is a failed evaluation of a policy, priority or single expression.
+type evalError struct {
+	noun  string
+	cause error
+}
+
+func (e *evalError) Error() string { return "cannot evaluate " + e.noun + ": " + e.cause.Error() }
 
 // dialect is the language over one environment, a struct that is pointer-nested below the top.
 type dialect struct {
@@ -63,10 +79,11 @@ type dialect struct {
 	names  []string // every field and function, dotted
 	groups []string // what a name can start with
 	calls  map[string]bool
+	leaves map[string]*leaf // by fingerprint
 }
 
 func newDialect(noun string, env any) *dialect {
-	d := &dialect{noun: noun, env: reflect.TypeOf(env), calls: map[string]bool{}}
+	d := &dialect{noun: noun, env: reflect.TypeOf(env), calls: map[string]bool{}, leaves: map[string]*leaf{}}
 	d.conf = &conf.Config{
 		Optimize: true, ShortCircuit: true, MaxNodes: maxNodes,
 		Functions: functions(), Builtins: conf.FunctionsTable{}, Disabled: map[string]bool{},
@@ -166,7 +183,7 @@ func (d *dialect) compile(src string, n ast.Node) (p *vm.Program, t reflect.Type
 	if w.err != nil {
 		return nil, nil, w.err
 	}
-	if err := optimizer.Optimize(&n, d.conf); err != nil {
+	if err := d.optimize(&n); err != nil {
 		return nil, nil, d.fromLibrary(src, err)
 	}
 	p, err := compiler.Compile(&parser.Tree{Node: n, Source: file.NewSource(src)}, d.conf)
@@ -174,6 +191,25 @@ func (d *dialect) compile(src string, n ast.Node) (p *vm.Program, t reflect.Type
 		return nil, nil, d.fromLibrary(src, err)
 	}
 	return p, t, nil
+}
+
+// optimize leaves and, or, not and ?: as they are: the library would fold `x or true` to true
+// even where x fails.
+func (d *dialect) optimize(node *ast.Node) error {
+	switch n := (*node).(type) {
+	case *ast.BinaryNode:
+		switch n.Operator {
+		case "and", "&&", "or", "||":
+			return errors.Join(d.optimize(&n.Left), d.optimize(&n.Right))
+		}
+	case *ast.UnaryNode:
+		if n.Operator == "not" || n.Operator == "!" {
+			return d.optimize(&n.Node)
+		}
+	case *ast.ConditionalNode:
+		return errors.Join(d.optimize(&n.Cond), d.optimize(&n.Exp1), d.optimize(&n.Exp2))
+	}
+	return optimizer.Optimize(node, d.conf)
 }
 
 // contain turns a panic of the library at compile time into a refusal.

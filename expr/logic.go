@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/vm"
@@ -63,7 +64,7 @@ const (
 	opNot
 )
 
-// leaf is a smallest true-or-false part. Equal texts are one leaf.
+// leaf is a smallest true-or-false part. Formulas compiled by one language share equal leaves.
 type leaf struct {
 	source  string
 	program *vm.Program
@@ -74,8 +75,7 @@ type leaf struct {
 // formula is a compiled true-or-false expression.
 type formula struct {
 	root   *logic
-	leaves []*leaf
-	repeat bool // a leaf stands in more than one place
+	leaves []*leaf // each once
 }
 
 // splitter makes a formula of a tree.
@@ -114,7 +114,6 @@ func (s *splitter) split(n ast.Node) *logic {
 		}
 	case *ast.ConditionalNode: // c ? a : b is (c and a) or (not c and b)
 		c, a, b := s.split(n.Cond), s.split(n.Exp1), s.split(n.Exp2)
-		s.out.repeat = true
 		return join(opOr, join(opAnd, c, a), join(opAnd, negate(c), b))
 	}
 	return s.addLeaf(n)
@@ -144,27 +143,38 @@ func (s *splitter) addLeaf(n ast.Node) *logic {
 	if s.err != nil {
 		return &logic{}
 	}
-	source := n.String()
-	for i, l := range s.out.leaves {
-		if l.source == source {
-			s.out.repeat = true
-			return &logic{leaf: i}
+	var key strings.Builder
+	fingerprint(&key, n)
+	l := s.leaves[key.String()]
+	if l == nil {
+		if l = s.compileLeaf(n); l == nil {
+			return &logic{}
 		}
+		s.leaves[key.String()] = l
 	}
+	if i := slices.Index(s.out.leaves, l); i >= 0 {
+		return &logic{leaf: i}
+	}
+	s.out.leaves = append(s.out.leaves, l)
+	return &logic{leaf: len(s.out.leaves) - 1}
+}
+
+func (s *splitter) compileLeaf(n ast.Node) *leaf {
 	at := n.Location().From
-	l := &leaf{source: source, names: s.namesIn(n)}
+	l := &leaf{source: n.String(), names: s.namesIn(n)}
 	l.reads = factsRead(l.names)
 	p, t, e := s.compile(s.src, n)
 	if e == nil && !isKind(t, reflect.Bool) {
 		e = errorAt(s.src, at, "a %s must be true or false, this is %s", s.noun, kindOf(t))
-		if t != nil && t.Kind() == reflect.String {
+		if isKind(t, reflect.String) {
 			e.Hint = `compare it: … == "…"`
 		}
 	}
-	s.err = e
+	if s.err = e; e != nil {
+		return nil
+	}
 	l.program = p
-	s.out.leaves = append(s.out.leaves, l)
-	return &logic{leaf: len(s.out.leaves) - 1}
+	return l
 }
 
 // evaluation is one run of a formula.

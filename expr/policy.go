@@ -2,7 +2,6 @@ package expr
 
 import (
 	"errors"
-	"fmt"
 	"reflect"
 	"sync"
 
@@ -56,7 +55,7 @@ func (p *Policy) Admit(env *RequestEnv) (bool, error) {
 	defer p.language.release(m)
 	out, err := run(m, p.program, env)
 	if err != nil {
-		return false, fmt.Errorf("cannot evaluate policy: %w", err)
+		return false, &evalError{"policy", err}
 	}
 	admitted, ok := out.(bool)
 	if !ok {

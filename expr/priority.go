@@ -51,7 +51,9 @@ func (l *language) rank(src string) (*Priority, error) {
 	}
 	out := &Priority{source: src, language: l, names: texts(l.priority.namesIn(n))}
 	at := n.Location().From
-	out.slope, out.linear = ageSlope(n)
+	if slope, ok := ageSlope(n); ok {
+		out.slope, out.linear = slope, true
+	}
 	p, t, e := l.priority.compile(src, n)
 	if e != nil {
 		return nil, e
@@ -78,7 +80,7 @@ func (p *Priority) Eval(env *PriorityEnv) (float64, error) {
 	defer p.language.release(m)
 	out, err := run(m, p.program, env)
 	if err != nil {
-		return 0, fmt.Errorf("cannot evaluate priority: %w", err)
+		return 0, &evalError{"priority", err}
 	}
 	rank, ok := float(out)
 	if !ok {

@@ -2,8 +2,10 @@ package expr
 
 import (
 	"fmt"
+	"math"
 	"regexp/syntax"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/expr-lang/expr/ast"
@@ -96,6 +98,42 @@ func copyLeaf(n ast.Node) ast.Node {
 		return &c
 	}
 	return n
+}
+
+// fingerprint tells trees apart; equal texts come from equal trees. The library's printer leaves
+// out some brackets and the point of 3.0.
+func fingerprint(b *strings.Builder, n ast.Node) {
+	var payload any
+	switch n := n.(type) {
+	case *ast.UnaryNode:
+		payload = n.Operator
+	case *ast.BinaryNode:
+		payload = n.Operator
+	case *ast.IdentifierNode:
+		payload = n.Value
+	case *ast.IntegerNode:
+		payload = n.Value
+	case *ast.FloatNode:
+		payload = math.Float64bits(n.Value)
+	case *ast.BoolNode:
+		payload = n.Value
+	case *ast.StringNode:
+		payload = strconv.Quote(n.Value)
+	case *ast.PointerNode:
+		payload = n.Name
+	case *ast.BuiltinNode:
+		payload = n.Name
+	case *ast.MemberNode:
+		payload = n.Optional
+	case *ast.SliceNode:
+		payload = n.From != nil
+	}
+	fmt.Fprintf(b, "(%T %v", n, payload)
+	rebuild(n, func(c ast.Node) ast.Node {
+		fingerprint(b, c)
+		return c
+	})
+	b.WriteByte(')')
 }
 
 // reader copies a parsed tree into one that keeps the rules. The parser shares parts between
