@@ -68,6 +68,10 @@ func TestCases(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The cases that are about requests, absence and comments.
+func TestCasesBesidesConditions(t *testing.T) {
 	t.Run("e12", func(t *testing.T) {
 		r := NewRequestEnv()
 		r.Request.JobResource.Mem.Bytes = math.MaxUint64
@@ -121,15 +125,18 @@ func admits(t *testing.T, r *RequestEnv, src string, want bool) {
 	}
 }
 
-// What the language has not, and what is too large, with the place of each.
-func TestRefused(t *testing.T) {
-	long := func(n int, part, join string) string {
-		return strings.TrimSuffix(strings.Repeat(part+join, n), join)
-	}
-	for _, tt := range []struct {
-		name, src, want string
-		line, column    int
-	}{
+// refused is a source that must not compile, part of the message, and its place (column 0: any).
+type refused struct {
+	name, src, want string
+	line, column    int
+}
+
+func long(n int, part, join string) string {
+	return strings.TrimSuffix(strings.Repeat(part+join, n), join)
+}
+
+func TestRefusedForSize(t *testing.T) {
+	checkRefused(t, []refused{
 		{"empty", "", "empty", 1, 1},
 		{"space", " \n\t", "empty", 1, 1},
 		{"comment only", "// true", "empty", 1, 1},
@@ -146,6 +153,11 @@ func TestRefused(t *testing.T) {
 		{"too many parts", long(600, "true", " and "), "parts", 1, 0},
 		{"chained comparisons double", strings.Repeat("1 < (", 40) + "1" + strings.Repeat(" < 2 ? 1 : 2) < 3", 40), "parts", 1, 0},
 		{"let doubles", "let a0 = hostname() + hostname(); " + doubling(40) + " a40 == \"x\"", "parts", 1, 0},
+	})
+}
+
+func TestRefusedBecauseNotInTheLanguage(t *testing.T) {
+	checkRefused(t, []refused{
 		{"range", `1..1e9 == [1]`, "ranges", 1, 2},
 		{"range in", `cpuinfo.cpu_cores in 1..1000000000`, "ranges", 1, 23},
 		{"now", `now() > now()`, "now is not part", 1, 1},
@@ -174,6 +186,11 @@ func TestRefused(t *testing.T) {
 		{"bytes", `b"a" == b"a"`, "byte texts", 1, 1},
 		{"env", `$env["cpuinfo"] == nil`, "$env", 1, 1},
 		{"coalesce", `(osrelease.variant_id ?? "x") == "x"`, "??", 1, 0},
+	})
+}
+
+func TestRefusedWithHint(t *testing.T) {
+	checkRefused(t, []refused{
 		{"group", `cpuinfo == cpuinfo`, "is a group", 1, 1},
 		{"field in a group", `"model" in cpuinfo`, "is a group", 1, 12},
 		{"function as a value", `hostname == "x"`, "is a function", 1, 1},
@@ -196,7 +213,12 @@ func TestRefused(t *testing.T) {
 		{"upper case", `true AND true`, "lower case", 1, 6},
 		{"escape", `hostname() matches "node\d+"`, "backslash twice", 1, 0},
 		{"unclosed", `(true`, "ends too early", 1, 5},
-	} {
+	})
+}
+
+func checkRefused(t *testing.T, cases []refused) {
+	t.Helper()
+	for _, tt := range cases {
 		t.Run(tt.name, func(t *testing.T) {
 			start := time.Now()
 			_, err := CompileCondition(tt.src)
