@@ -119,7 +119,9 @@ func next[T any](t *testing.T, s *stream, pick func(*agentv1.FromAgent) (T, bool
 	}
 }
 
-func ended(id string) func(*agentv1.FromAgent) (*agentv1.RunStatus, bool) { return inState(id, "ended") }
+func ended(id string) func(*agentv1.FromAgent) (*agentv1.RunStatus, bool) {
+	return inState(id, "ended")
+}
 
 func inState(id, state string) func(*agentv1.FromAgent) (*agentv1.RunStatus, bool) {
 	return func(m *agentv1.FromAgent) (*agentv1.RunStatus, bool) {

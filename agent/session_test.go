@@ -122,7 +122,9 @@ func TestReconnect(t *testing.T) {
 	}
 	var resumed, again bool
 	for !resumed || !again {
-		chunk := next(t, s, func(m *agentv1.FromAgent) (*agentv1.LogChunk, bool) { return m.GetLogChunk(), len(m.GetLogChunk().GetData()) > 0 })
+		chunk := next(t, s, func(m *agentv1.FromAgent) (*agentv1.LogChunk, bool) {
+			return m.GetLogChunk(), len(m.GetLogChunk().GetData()) > 0
+		})
 		switch chunk.RunId {
 		case "w/long#1":
 			resumed = chunk.Offset == 5 && string(chunk.Data) == "0123456789"
