@@ -40,11 +40,11 @@ func (d *dice) number() uint64 {
 
 func (d *dice) resources() coordinator.Resources {
 	r := coordinator.Resources{
-		Cores: coordinator.Cores(d.number()), Memory: coordinator.Bytes(d.number()),
+		Cores: coordinator.Cores(d.number() / 3), Memory: coordinator.Bytes(d.number() / 3),
 		Threads: d.byte()&1 == 1, ByCore: d.byte()&1 == 1, Exclusive: coordinator.Exclusive(d.byte() % 5),
 	}
-	if n := uint32(d.number()); n > 0 {
-		r.Devices = map[string]uint32{"gpu": n}
+	if n := uint32(d.number()); n > 8 {
+		r.Devices = map[string]uint32{"gpu": n - 8}
 	}
 	if n := uint32(d.number()); n > 10 {
 		r.Tokens = map[string]uint32{"matlab": n - 10}
@@ -52,7 +52,7 @@ func (d *dice) resources() coordinator.Resources {
 	return r
 }
 
-func (d *dice) nodeID() coordinator.NodeID { return coordinator.NodeID(fmt.Sprint("n", d.byte()%6)) }
+func (d *dice) nodeID() coordinator.NodeID { return coordinator.NodeID(fmt.Sprint("n", d.byte()%8)) }
 
 func (d *dice) time() time.Time { return epoch.Add(time.Duration(d.number())) }
 
@@ -65,11 +65,11 @@ func (d *dice) snapshot() Snapshot {
 	if d.byte()&1 == 1 {
 		s.Now = epoch
 	}
-	for i := range d.byte() % 4 {
+	for i := range 1 + d.byte()%3 {
 		s.Definitions = append(s.Definitions, Definition{ID: coordinator.DefinitionID(fmt.Sprint("d", i)),
 			CostPerHour: math.Float64frombits(d.number()), Order: int(int8(d.byte())), Exclusive: coordinator.Exclusive(d.byte() % 4)})
 	}
-	for i := range d.byte() % 6 {
+	for i := range d.byte() % 7 {
 		s.Nodes = append(s.Nodes, Node{ID: coordinator.NodeID(fmt.Sprint("n", i)), Definition: coordinator.DefinitionID(fmt.Sprint("d", d.byte()%4)),
 			Cores: coordinator.Cores(d.number()), Threads: uint32(d.number()), Memory: coordinator.Bytes(d.number()),
 			Devices: map[string]uint32{"gpu": uint32(d.number())}, Schedulable: d.byte()%8 > 0})
@@ -81,8 +81,8 @@ func (d *dice) snapshot() Snapshot {
 	for i := range d.byte() % 24 {
 		r := Request{ID: coordinator.AllocationID(fmt.Sprint("r", i)), Workflow: coordinator.WorkflowID(fmt.Sprint("w", d.byte()%3)),
 			Class: coordinator.Class(d.byte() % 5), Returned: d.byte()&7 == 7, Priority: math.Float64frombits(d.number()), Submitted: d.time(),
-			Walltime: time.Duration(d.number()), Nodes: uint32(d.number()), Resources: d.resources(), Unrestricted: d.byte()&7 == 7}
-		for range d.byte() % 4 {
+			Walltime: time.Duration(d.number()), Nodes: uint32(d.number() / 5), Resources: d.resources(), Unrestricted: d.byte()&7 == 7}
+		for range 1 + d.byte()%4 {
 			r.Admissible = append(r.Admissible, coordinator.DefinitionID(fmt.Sprint("d", d.byte()%4)))
 		}
 		if b := d.byte(); b&7 == 7 {

@@ -15,68 +15,77 @@ import (
 
 var epoch = time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC)
 
+// between draws a number with every value equally likely, which keeps small clusters full; it
+// still shrinks to the lowest.
+func between(t *rapid.T, label string, low, high int) int {
+	raw := rapid.Uint64().Draw(t, label)
+	return low + int(raw*0x9e3779b97f4a7c15>>32%uint64(high-low+1))
+}
+
+func one[T any](t *rapid.T, label string, list []T) T { return list[between(t, label, 0, len(list)-1)] }
+
 // Walltimes and starts are whole minutes that add up to the same ends often, so that ties happen.
 func drawResources(t *rapid.T) coordinator.Resources {
 	r := coordinator.Resources{
-		Cores:     coordinator.Cores(rapid.IntRange(0, 5).Draw(t, "cores")),
-		Threads:   rapid.IntRange(0, 4).Draw(t, "threads") == 0,
-		Memory:    coordinator.Bytes(rapid.IntRange(0, 6).Draw(t, "memory")),
-		ByCore:    rapid.IntRange(0, 5).Draw(t, "by core") == 0,
-		Exclusive: rapid.SampledFrom([]coordinator.Exclusive{0, 0, 0, 0, 0, 1, 2}).Draw(t, "exclusive"),
+		Cores:     coordinator.Cores(between(t, "cores", 0, 5)),
+		Threads:   between(t, "threads", 0, 4) == 0,
+		Memory:    coordinator.Bytes(between(t, "memory", 0, 6)),
+		ByCore:    between(t, "by core", 0, 5) == 0,
+		Exclusive: one(t, "exclusive", []coordinator.Exclusive{0, 0, 0, 0, 0, 1, 2}),
 	}
-	if n := rapid.IntRange(-2, 3).Draw(t, "gpus"); n >= 0 {
+	if n := between(t, "gpus", -2, 3); n >= 0 {
 		r.Devices = map[string]uint32{"gpu": uint32(n)}
 	}
-	if rapid.IntRange(0, 8).Draw(t, "fpga") == 0 {
+	if between(t, "fpga", 0, 8) == 0 {
 		r.Devices = map[string]uint32{"gpu": 1, "fpga": 1}
 	}
-	if rapid.IntRange(0, 3).Draw(t, "licensed") == 0 {
-		r.Tokens = map[string]uint32{rapid.SampledFrom([]string{"matlab", "ansys"}).Draw(t, "token"): uint32(rapid.IntRange(0, 3).Draw(t, "count"))}
+	if between(t, "licensed", 0, 3) == 0 {
+		r.Tokens = map[string]uint32{one(t, "token", []string{"matlab", "ansys"}): uint32(between(t, "count", 0, 3))}
 	}
 	return r
 }
 
 func drawWorkflow(t *rapid.T) coordinator.WorkflowID {
-	return coordinator.WorkflowID(rapid.SampledFrom([]string{"u", "v", "w"}).Draw(t, "workflow"))
+	return coordinator.WorkflowID(one(t, "workflow", []string{"u", "v", "w"}))
 }
 
 func drawMinutes(t *rapid.T) time.Duration {
-	return time.Duration(rapid.SampledFrom([]int{0, 5, 10, 10, 20, 30}).Draw(t, "walltime")) * time.Minute
+	return time.Duration(one(t, "walltime", []int{0, 5, 10, 10, 20, 30})) * time.Minute
 }
 
 func drawGroup(t *rapid.T) string {
-	return rapid.SampledFrom([]string{"", "", "", "array"}).Draw(t, "group")
+	return one(t, "group", []string{"", "", "", "array"})
 }
 
 func drawSnapshot(t *rapid.T) Snapshot {
 	s := Snapshot{
 		Now: epoch,
 		Config: Config{
-			Backfill:         coordinator.Backfill(rapid.IntRange(0, 2).Draw(t, "backfill")),
-			PreemptionNotice: time.Duration(rapid.SampledFrom([]int{0, 60}).Draw(t, "notice")) * time.Second,
-			QueueDepth:       rapid.SampledFrom([]int{0, 0, 1, 2, 4}).Draw(t, "depth"),
+			Backfill:         coordinator.Backfill(between(t, "backfill", 0, 2)),
+			PreemptionNotice: time.Duration(one(t, "notice", []int{0, 60})) * time.Second,
+			QueueDepth:       one(t, "depth", []int{0, 0, 1, 2, 4}),
 		},
-		Tokens: map[string]uint32{"matlab": uint32(rapid.IntRange(0, 4).Draw(t, "matlab"))},
+		Tokens: map[string]uint32{"matlab": uint32(between(t, "matlab", 0, 4))},
 	}
 	defs := []coordinator.DefinitionID{"a", "b", "c"}
 	for i, id := range defs {
 		s.Definitions = append(s.Definitions, Definition{
-			ID: id, Order: i, CostPerHour: float64(rapid.IntRange(0, 1).Draw(t, "cost")),
-			Exclusive: rapid.SampledFrom([]coordinator.Exclusive{0, 0, 0, 0, 1, 2}).Draw(t, "definition exclusive"),
+			ID: id, Order: i, CostPerHour: float64(between(t, "cost", 0, 1)),
+			Exclusive: one(t, "definition exclusive", []coordinator.Exclusive{0, 0, 0, 0, 1, 2}),
 		})
 	}
-	for i := range rapid.IntRange(0, 4).Draw(t, "nodes") {
-		cores := rapid.IntRange(0, 6).Draw(t, "node cores")
+	for i := range between(t, "nodes", 0, 4) {
+		cores := between(t, "node cores", 0, 6)
 		s.Nodes = append(s.Nodes, Node{
-			ID: coordinator.NodeID(fmt.Sprintf("n%d", i)), Definition: rapid.SampledFrom(append(defs[:2:2], "a", "")).Draw(t, "definition"),
-			Cores: coordinator.Cores(cores), Threads: uint32(cores * rapid.IntRange(1, 2).Draw(t, "smt")),
-			Memory:      coordinator.Bytes(rapid.IntRange(0, 16).Draw(t, "node memory")),
-			Devices:     map[string]uint32{"gpu": uint32(rapid.IntRange(0, 4).Draw(t, "node gpus")), "fpga": uint32(i % 2)},
-			Schedulable: rapid.IntRange(0, 5).Draw(t, "off") > 0, Why: "draining",
+			ID: coordinator.NodeID(fmt.Sprintf("n%d", i)), Definition: one(t, "definition", append(defs[:2:2], "a", "")),
+			Cores: coordinator.Cores(cores), Threads: uint32(cores * between(t, "smt", 1, 2)),
+			Memory:      coordinator.Bytes(between(t, "node memory", 0, 16)),
+			Devices:     map[string]uint32{"gpu": uint32(between(t, "node gpus", 0, 4)), "fpga": uint32(i % 2)},
+			Schedulable: between(t, "off", 0, 5) > 0, Why: "draining",
 		})
 	}
 	drawPlacements(t, &s)
-	for i := range rapid.IntRange(0, 12).Draw(t, "requests") {
+	for i := range between(t, "requests", 0, 12) {
 		s.Requests = append(s.Requests, drawRequest(t, i, defs))
 	}
 	return s
@@ -84,13 +93,13 @@ func drawSnapshot(t *rapid.T) Snapshot {
 
 // drawPlacements puts down what really fits, now and then on a node that is not there.
 func drawPlacements(t *rapid.T, s *Snapshot) {
-	for i := range rapid.IntRange(0, 6).Draw(t, "placements") {
+	for i := range between(t, "placements", 0, 6) {
 		p := Placement{
 			ID: coordinator.AllocationID(fmt.Sprintf("p%d", i)), Workflow: drawWorkflow(t), Class: coordinator.ClassOnDemand,
-			Started:  epoch.Add(-time.Duration(rapid.SampledFrom([]int{0, 5, 10, 40}).Draw(t, "ran")) * time.Minute),
-			Walltime: drawMinutes(t), Resources: drawResources(t), Group: drawGroup(t), Ending: rapid.IntRange(0, 9).Draw(t, "ending") == 0,
+			Started:  epoch.Add(-time.Duration(one(t, "ran", []int{0, 5, 10, 40})) * time.Minute),
+			Walltime: drawMinutes(t), Resources: drawResources(t), Group: drawGroup(t), Ending: between(t, "ending", 0, 9) == 0,
 		}
-		p.Nodes = []coordinator.NodeID{coordinator.NodeID(fmt.Sprintf("n%d", rapid.IntRange(0, 4).Draw(t, "on")))}
+		p.Nodes = []coordinator.NodeID{coordinator.NodeID(fmt.Sprintf("n%d", between(t, "on", 0, 4)))}
 		s.Placements = append(s.Placements, p)
 		if conflict(*s, s.Placements) != "" {
 			s.Placements = s.Placements[:len(s.Placements)-1]
@@ -101,21 +110,21 @@ func drawPlacements(t *rapid.T, s *Snapshot) {
 func drawRequest(t *rapid.T, i int, defs []coordinator.DefinitionID) Request {
 	r := Request{
 		ID: coordinator.AllocationID(fmt.Sprintf("r%02d", i)), Workflow: drawWorkflow(t),
-		Class:     coordinator.Class(rapid.SampledFrom([]int{1, 2, 2, 3, 3}).Draw(t, "class")),
-		Returned:  rapid.IntRange(0, 9).Draw(t, "returned") == 0,
-		Priority:  float64(rapid.IntRange(0, 2).Draw(t, "priority")),
-		Submitted: epoch.Add(-time.Duration(rapid.IntRange(0, 3).Draw(t, "submitted")) * time.Minute),
-		Walltime:  drawMinutes(t), Nodes: uint32(rapid.SampledFrom([]int{0, 1, 1, 1, 2, 3}).Draw(t, "gang")),
-		Resources: drawResources(t), Unrestricted: rapid.IntRange(0, 19).Draw(t, "unrestricted") == 0,
-		Group: drawGroup(t), GroupFree: rapid.IntRange(0, 2).Draw(t, "group free"),
+		Class:     coordinator.Class(one(t, "class", []int{1, 2, 2, 3, 3})),
+		Returned:  between(t, "returned", 0, 9) == 0,
+		Priority:  float64(between(t, "priority", 0, 2)),
+		Submitted: epoch.Add(-time.Duration(between(t, "submitted", 0, 3)) * time.Minute),
+		Walltime:  drawMinutes(t), Nodes: uint32(one(t, "gang", []int{0, 1, 1, 1, 2, 3})),
+		Resources: drawResources(t), Unrestricted: between(t, "unrestricted", 0, 19) == 0,
+		Group: drawGroup(t), GroupFree: between(t, "group free", 0, 2),
 	}
 	for _, id := range append(defs[:3:3], "gone") {
-		if rapid.IntRange(0, 2).Draw(t, "admitted") > 0 {
+		if between(t, "admitted", 0, 2) > 0 {
 			r.Admissible = append(r.Admissible, id)
 		}
 	}
-	if rapid.IntRange(0, 5).Draw(t, "excludes") == 0 {
-		r.Exclude = []coordinator.NodeID{coordinator.NodeID(fmt.Sprintf("n%d", rapid.IntRange(0, 3).Draw(t, "excluded")))}
+	if between(t, "excludes", 0, 5) == 0 {
+		r.Exclude = []coordinator.NodeID{coordinator.NodeID(fmt.Sprintf("n%d", between(t, "excluded", 0, 3)))}
 	}
 	return r
 }

@@ -46,9 +46,9 @@ type shape struct {
 	span     time.Duration // walltime + notice; never without walltime
 	defs     []*definition // candidates
 	exclude  map[coordinator.NodeID]bool
-	workflow coordinator.WorkflowID // "" when nobody's exclusive use depends on it
-	group    int                    // -1: none
-	stuck    *Verdict               // no end of running work helps
+	workflow coordinator.WorkflowID
+	group    int      // -1: none
+	stuck    *Verdict // no end of running work helps
 
 	// Set during a pass; stale when pass is another.
 	pass   int
@@ -203,12 +203,12 @@ func (f *shaper) shapeOf(r *Request) *shape {
 	s := &shape{
 		class: r.Class, need: f.c.needOf(&r.Resources), count: int(max(1, r.Nodes)),
 		span: never, defs: f.candidates(r), group: group,
+		// Where workflows do not matter, any one of those alike stands for the others: none of
+		// them is the workflow of an exclusive holder.
+		workflow: r.Workflow,
 	}
 	if r.Walltime > 0 {
 		s.span = later(r.Walltime, f.c.notice)
-	}
-	if f.workflowMatters(r) {
-		s.workflow = r.Workflow
 	}
 	for _, id := range r.Exclude {
 		if s.exclude == nil {
