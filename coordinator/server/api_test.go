@@ -257,3 +257,7 @@ func TestCallerAndSourceReachTheEngine(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+func withIncoming(ctx context.Context, key, value string) context.Context {
+	return metadata.NewIncomingContext(ctx, metadata.Pairs(key, value))
+}

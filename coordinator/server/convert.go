@@ -105,11 +105,19 @@ func capacityToProto(h coordinator.Hardware) *apiv1.Capacity {
 	return &apiv1.Capacity{Cores: uint32(h.Cores), Threads: h.Threads, MemoryBytes: uint64(h.Memory), Devices: h.Devices}
 }
 
+// knownCapacity is nil for a node that has not reported yet.
+func knownCapacity(h coordinator.Hardware) *apiv1.Capacity {
+	if h.Cores == 0 && h.Memory == 0 && len(h.Devices) == 0 {
+		return nil
+	}
+	return capacityToProto(h)
+}
+
 func nodeToProto(n engine.NodeView) *apiv1.Node {
 	return &apiv1.Node{
 		Id: string(n.ID), Status: string(n.Status), Definition: string(n.Definition), Conflicts: texts(n.Conflicts),
 		Reason: n.Reason, ConfigurationRevision: uint64(n.Revision),
-		Capacity: capacityToProto(n.Capacity), Used: capacityToProto(n.Used), LastSeen: stamp(n.LastSeen),
+		Capacity: knownCapacity(n.Capacity), Used: capacityToProto(n.Used), LastSeen: stamp(n.LastSeen),
 		AgentVersion: n.AgentVersion, Annotations: n.Annotations, Runs: texts(n.Runs),
 		Warnings: each(n.Warnings, func(w engine.NodeWarning) *apiv1.NodeWarning {
 			return &apiv1.NodeWarning{Source: w.Source, Message: w.Message}

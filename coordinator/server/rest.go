@@ -16,6 +16,7 @@ import (
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -41,6 +42,7 @@ func newGateway(client *grpc.ClientConn) (http.Handler, error) {
 		runtime.WithIncomingHeaderMatcher(incomingHeader),
 		runtime.WithForwardResponseOption(setETag),
 		runtime.WithErrorHandler(restError),
+		runtime.WithRoutingErrorHandler(routingError),
 		runtime.WithDisableChunkedEncoding(), // net/http does it where the protocol has it
 		runtime.WithDisablePathLengthFallback(),
 		runtime.WithDisableHTTPMethodOverride(),
@@ -159,18 +161,23 @@ func setETag(_ context.Context, w http.ResponseWriter, m proto.Message) error {
 }
 
 func restError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
-	var routed *runtime.HTTPStatusError
-	if errors.As(err, &routed) {
-		st := status.Convert(routed.Err)
-		body := bodyOf(st)
-		if routed.HTTPStatus == http.StatusMethodNotAllowed {
-			body.Code = "unsupported"
-		}
-		writeError(w, routed.HTTPStatus, body)
-		return
-	}
 	st := status.Convert(err)
-	writeError(w, httpStatus(st, r), bodyOf(st))
+	body := bodyOf(st)
+	if len(st.Details()) == 0 && st.Code() == codes.InvalidArgument { // the gateway could not read the request
+		body.Message = "cannot read the request: " + strings.TrimPrefix(strings.ReplaceAll(body.Message, "\u00a0", " "), "proto: ")
+	}
+	writeError(w, httpStatus(st, r), body)
+}
+
+func routingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
+	body := errorBody{Code: "invalid", Message: "cannot read the request: " + http.StatusText(code)}
+	switch code {
+	case http.StatusNotFound:
+		body = errorBody{Code: "not-found", Message: "cannot find " + r.URL.Path + ": no such path", Hint: "the API is described at /v1/openapi.json"}
+	case http.StatusMethodNotAllowed:
+		body = errorBody{Code: "unsupported", Message: "cannot " + r.Method + " " + r.URL.Path + ": no such method here", Hint: "the API is described at /v1/openapi.json"}
+	}
+	writeError(w, code, body)
 }
 
 func writeError(w http.ResponseWriter, code int, body errorBody) {
