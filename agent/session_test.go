@@ -258,12 +258,14 @@ func TestStopAndSignal(t *testing.T) {
 	}
 }
 
-func TestConditions(t *testing.T) {
-	root := filepath.Join(t.TempDir(), "snapshot")
+// snapshot is this machine's files with another system's name, and a way to change that.
+func snapshot(t *testing.T) (root string, setOS func(id string)) {
+	t.Helper()
+	root = filepath.Join(t.TempDir(), "snapshot")
 	if err := hwinfo.Snapshot("/", root); err != nil {
 		t.Fatal(err)
 	}
-	setOS := func(id string) {
+	return root, func(id string) {
 		if err := os.MkdirAll(filepath.Join(root, "etc"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -271,6 +273,10 @@ func TestConditions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+func TestConditions(t *testing.T) {
+	root, setOS := snapshot(t)
 	setOS("first")
 	c, creds := serve(t)
 	launch(t, c, creds, newFakeRuntime(t), func(o *Options) { o.Root = root })

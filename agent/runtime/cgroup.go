@@ -29,6 +29,7 @@ const (
 type hierarchy struct {
 	controller string // "" for v2
 	base       string // where the runs' groups are made
+	own        string // the keeper's group
 }
 
 // cgroups makes one control group for each run, as far as this node permits; warnings say what it
@@ -96,7 +97,7 @@ func (c *cgroups) open(root string, own map[string]string) {
 				c.warn("cannot use control group %s: %v", controller, err)
 				continue
 			}
-			c.v1 = append(c.v1, hierarchy{controller, base})
+			c.v1 = append(c.v1, hierarchy{controller, base, filepath.Join(root, controller, path)})
 			c.has[controller] = true
 		}
 	}
@@ -172,7 +173,7 @@ func moveProcesses(from, to string) {
 	if err := os.Mkdir(to, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return
 	}
-	for _, pid := range readPIDs(filepath.Join(from, "cgroup.procs")) {
+	for _, pid := range append(readPIDs(filepath.Join(from, "cgroup.procs")), os.Getpid()) {
 		_ = writeFile(filepath.Join(to, "cgroup.procs"), strconv.Itoa(pid))
 	}
 }
@@ -182,8 +183,10 @@ type group struct {
 	name string
 	v2   string   // directory, "" under v1
 	v1   []string // directories
+	home []string // v1: the keeper's groups, in the same order
 	has  map[string]string
 	fd   *os.File // v2: the child is born in the group
+	born bool     // v1: so it is, see enter
 }
 
 // create makes the run's group and sets its limits. What fails leaves the run without that limit
@@ -236,7 +239,7 @@ func (c *cgroups) reopen(name string) *group {
 	}
 	for _, h := range c.v1 {
 		dir := filepath.Join(h.base, name)
-		g.v1, g.has[h.controller] = append(g.v1, dir), dir
+		g.v1, g.home, g.has[h.controller] = append(g.v1, dir), append(g.home, h.own), dir
 	}
 	return g
 }
@@ -255,7 +258,25 @@ func (g *group) dirs() []string {
 	return g.v1
 }
 
-// attach puts a fresh child in; under v2 it was born there.
+// enter takes the calling thread into the v1 groups, so that a child forked by it is born there and
+// none of its own children can be missed. The thread must be locked until leave has been called.
+func (g *group) enter() (leave func()) {
+	if g == nil || g.v2 != "" {
+		return func() {}
+	}
+	tid := strconv.Itoa(unix.Gettid())
+	g.born = true
+	for _, dir := range g.v1 {
+		g.born = writeFile(filepath.Join(dir, "tasks"), tid) == nil && g.born
+	}
+	return func() {
+		for _, dir := range g.home {
+			_ = writeFile(filepath.Join(dir, "tasks"), tid)
+		}
+	}
+}
+
+// attach puts a fresh child in that was not born there.
 func (g *group) attach(pid int) {
 	if g == nil {
 		return
@@ -266,6 +287,9 @@ func (g *group) attach(pid int) {
 		return
 	}
 	for _, dir := range g.dirs() {
+		if g.born {
+			return
+		}
 		_ = writeFile(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid))
 	}
 }
@@ -391,7 +415,7 @@ func readPIDs(path string) []int {
 	}
 	var pids []int
 	for _, f := range strings.Fields(string(text)) {
-		if pid, err := strconv.Atoi(f); err == nil && pid > 0 {
+		if pid, err := strconv.Atoi(f); err == nil && pid > 0 && pid != os.Getpid() { // never ourselves: these are killed
 			pids = append(pids, pid)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strconv"
 	"syscall"
 	"time"
@@ -163,7 +164,11 @@ func (k *keeper) fork(r *run, s storedSpec, out, errOut *os.File) error {
 	rec := record{BootID: k.boot, Group: g.id()}
 
 	k.forkMu.Lock()
+	goruntime.LockOSThread()
+	leave := g.enter()
 	pid, err := syscall.ForkExec(l.path, l.argv, &l.attr)
+	leave()
+	goruntime.UnlockOSThread()
 	if err != nil {
 		k.forkMu.Unlock()
 		g.remove()
