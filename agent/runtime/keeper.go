@@ -180,7 +180,9 @@ func (k *keeper) serve(ctx context.Context, listener *net.UnixListener, idle tim
 	for range spawners {
 		tasks.Go(func() { k.spawnLoop(ctx) })
 	}
-	tasks.Go(func() { k.reapLoop(ctx) })
+	// Not awaited: a stray process that no run can be blamed for may hold it in waitid for ever, and
+	// the next keeper must not wait for that. It ends with the process.
+	go k.reapLoop(ctx)
 	tasks.Go(func() { k.watchAdopted(ctx) })
 	tasks.Go(func() { k.removeLoop(ctx) })
 	tasks.Go(func() { k.accept(ctx, listener, &tasks) })

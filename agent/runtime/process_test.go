@@ -425,6 +425,21 @@ func TestKeeperGoesWhenIdle(t *testing.T) {
 	eventually(t, "keeper gone", gone(pid))
 }
 
+// A process that nothing ties to its run any more must not keep the keeper, nor its lock.
+func TestKeeperGoesDespiteStrays(t *testing.T) {
+	h := newHarness(t, stateDir(t), true)
+	stray := filepath.Join(t.TempDir(), "stray")
+	h.run(Spec{ID: "a", Script: "env -i setsid /bin/sh -c 'echo $$ >" + stray + "; exec /bin/sleep 606' & while ! [ -s " + stray + " ]; do sleep 0.01; done"})
+	pid := readPID(t, stray)
+	defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
+	if gone(pid)() {
+		t.Fatal("the stray is gone: this tests nothing")
+	}
+	keeper := h.keeperPID()
+	h.close()
+	eventually(t, "keeper gone", gone(keeper))
+}
+
 func TestThousandRuns(t *testing.T) {
 	h := newHarness(t, stateDir(t), true)
 	const n = 1000
