@@ -17,7 +17,9 @@ type Store interface {
 	// A result shorter than limit is the last one. All pages of a walk may differ in revision.
 	List(ctx context.Context, prefix, after string, limit int) ([]Entry, error)
 	// Commit applies groups in order. Each group is atomic and durable when Commit returns nil;
-	// several groups share one write where limits allow. On an error a prefix of the groups is applied.
+	// several groups share one write where limits allow. On an error a prefix of the groups is applied;
+	// CommitError tells how many for certain. Within a group the last operation on a key counts; a
+	// guard sees what earlier groups wrote. A group of MinGroup operations and guards always fits.
 	Commit(ctx context.Context, groups []Group) (revision int64, err error)
 	// Close releases everything; committed data stays.
 	Close() error
@@ -57,7 +59,7 @@ var (
 	// ErrConflict: a guard did not hold; nothing of that group was applied.
 	ErrConflict = errors.New("changed by somebody else")
 	// ErrUnknown: the outcome of the write is not known (timeout, lost connection). The caller must
-	// read again before it goes on.
+	// read again before it goes on; what that read shows stays so. Guards make a repeat safe.
 	ErrUnknown = errors.New("outcome unknown")
 	// ErrFull: the store is over its quota. Reads and deletes still work.
 	ErrFull = errors.New("store is full")
