@@ -24,6 +24,7 @@ import (
 // activeConfig is the running configuration with everything worked out once.
 type activeConfig struct {
 	*coordinator.Config
+	checked     *config.Checked
 	policies    map[coordinator.DefinitionID]*expr.Policy
 	priority    *expr.Priority
 	annotations map[coordinator.DefinitionID]map[string]string // nodeAnnotations under the definition's own
@@ -36,20 +37,18 @@ type activeConfig struct {
 	priorityWarned bool
 }
 
-// activate compiles a checked configuration.
-func activate(cfg *coordinator.Config) (*activeConfig, error) {
+// activate works out of a checked configuration what placement needs.
+func activate(checked *config.Checked) *activeConfig {
+	cfg := &checked.Config
 	a := &activeConfig{
 		Config:      cfg,
-		policies:    map[coordinator.DefinitionID]*expr.Policy{},
+		checked:     checked,
+		policies:    checked.Policies,
+		priority:    checked.Priority,
 		annotations: map[coordinator.DefinitionID]map[string]string{},
 		members:     map[coordinator.DefinitionID][]*node{},
-		forNodes:    &NodeConfiguration{Revision: cfg.Revision},
+		forNodes:    &NodeConfiguration{},
 	}
-	var err error
-	if a.priority, err = expr.CompilePriority(cfg.Scheduler.Priority); err != nil {
-		return nil, fmt.Errorf("cannot compile scheduler.priority: %w", err)
-	}
-	bySource := map[string]*expr.Policy{} // expansions share their text
 	for i := range cfg.Definitions {
 		d := &cfg.Definitions[i]
 		merged := maps.Clone(cfg.NodeAnnotations)
@@ -58,16 +57,6 @@ func activate(cfg *coordinator.Config) (*activeConfig, error) {
 		}
 		maps.Copy(merged, d.Annotations)
 		a.annotations[d.ID] = merged
-		if d.Policy != "" {
-			p := bySource[d.Policy]
-			if p == nil {
-				if p, err = expr.CompilePolicy(d.Policy); err != nil {
-					return nil, fmt.Errorf("cannot compile policy of %s: %w", d.ID, err)
-				}
-				bySource[d.Policy] = p
-			}
-			a.policies[d.ID] = p
-		}
 		if d.Kind == "static" {
 			a.order = append(a.order, d.ID)
 			a.forNodes.Definitions = append(a.forNodes.Definitions, NodeDefinition{ID: d.ID, Condition: d.Condition})
@@ -76,7 +65,12 @@ func activate(cfg *coordinator.Config) (*activeConfig, error) {
 		a.candidates = append(a.candidates, sched.Definition{ID: d.ID, Order: i, CostPerHour: costOf(d), Exclusive: d.Exclusive})
 	}
 	slices.SortStableFunc(a.byCost, func(x, y *coordinator.Definition) int { return cmp.Compare(costOf(x), costOf(y)) })
-	return a, nil
+	return a
+}
+
+// parse checks a configuration file. previous lends its compiled expressions.
+func (e *Engine) parse(file string, yaml []byte, previous *config.Checked) (*config.Checked, strictyaml.Diagnostics) {
+	return config.Parse(file, yaml, config.Options{EC2: e.ec2, Previous: previous})
 }
 
 // costOf puts unknown costs last.
@@ -103,15 +97,16 @@ func (a *activeConfig) regroup(nodes map[coordinator.NodeID]*node) {
 // SetConfig makes a new revision of the given bytes, or refuses them and leaves the running one alone.
 func (e *Engine) SetConfig(ctx context.Context, c Caller, in SetConfig) (res SetConfigResult, err error) {
 	op := "set configuration " + in.File
-	checked, diags := config.Parse(in.File, in.YAML, config.Options{})
+	var previous *config.Checked
+	if err := e.view(ctx, func(s *state) { previous = s.config.checked }); err != nil {
+		return res, err
+	}
+	checked, diags := e.parse(in.File, in.YAML, previous)
 	if derr := diags.Err(); derr != nil {
 		return res, &coordinator.Error{Kind: coordinator.ErrInvalid, Op: op, Err: derr}
 	}
 	res.Diagnostics = diags
-	active, err := activate(&checked.Config)
-	if err != nil {
-		return res, &coordinator.Error{Kind: coordinator.ErrInvalid, Op: op, Err: err}
-	}
+	active := activate(checked)
 	digest := sha256.Sum256(in.YAML)
 	sum := hex.EncodeToString(digest[:])
 	err = e.doView(ctx, func(t *tx) error {
@@ -186,7 +181,7 @@ func (t *tx) setConfig(active *activeConfig, rev ConfigRevision, in SetConfig, f
 
 // ValidateConfig checks bytes without setting them.
 func (e *Engine) ValidateConfig(_ context.Context, file string, yaml []byte) strictyaml.Diagnostics {
-	_, diags := config.Parse(file, yaml, config.Options{})
+	_, diags := e.parse(file, yaml, nil)
 	return diags
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/logs"
+	"substrate/coordinator/spec"
 	"substrate/coordinator/store"
 )
 
@@ -54,6 +55,7 @@ type Engine struct {
 	state    *state
 	events   *eventRing
 	sessions sessions
+	ec2      *spec.Catalogue
 	nextPass time.Time // no scheduling pass before: passes take at most half of the loop's time
 }
 
@@ -77,6 +79,10 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 		commands: make(chan *command, maxBatch),
 		stopped:  make(chan struct{}),
 		events:   newEventRing(opt.RetainedEvents),
+	}
+	var err error
+	if e.ec2, err = spec.EC2(); err != nil {
+		return nil, err
 	}
 	if err := e.reload(ctx); err != nil {
 		return nil, err

@@ -9,7 +9,6 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
-	"substrate/coordinator/config"
 	"substrate/coordinator/grant"
 	"substrate/coordinator/inventory"
 	"substrate/coordinator/store"
@@ -38,15 +37,12 @@ func (e *Engine) reload(ctx context.Context) error {
 	return nil
 }
 
-func newState() (*state, error) {
-	checked, diags := config.Parse("built-in configuration", []byte(defaultYAML), config.Options{})
+func (e *Engine) newState() (*state, error) {
+	checked, diags := e.parse("built-in configuration", []byte(defaultYAML), nil)
 	if err := diags.Err(); err != nil {
 		return nil, err
 	}
-	active, err := activate(&checked.Config)
-	if err != nil {
-		return nil, err
-	}
+	active := activate(checked)
 	return &state{
 		config: active, verified: grant.NewCache(verifiedCache),
 		orgs: map[coordinator.OrganizationID]*organization{}, groups: map[coordinator.GroupID]*coordinator.Group{},
@@ -59,7 +55,7 @@ func newState() (*state, error) {
 
 // load reads the whole state. Order matters: owners before workflows, workflows before allocations.
 func (e *Engine) load(ctx context.Context) (*state, error) {
-	s, err := newState()
+	s, err := e.newState()
 	if err != nil {
 		return nil, err
 	}
@@ -170,14 +166,11 @@ func (e *Engine) loadConfig(ctx context.Context, s *state) error {
 	if err != nil {
 		return err
 	}
-	checked, diags := config.Parse(fmt.Sprintf("revision %d", newest.Revision), entry.Value, config.Options{})
+	checked, diags := e.parse(fmt.Sprintf("revision %d", newest.Revision), entry.Value, nil)
 	if err := diags.Err(); err != nil {
 		return err
 	}
-	active, err := activate(&checked.Config)
-	if err != nil {
-		return err
-	}
+	active := activate(checked)
 	active.Revision, active.forNodes.Revision = newest.Revision, newest.Revision
 	s.config = active
 	return nil
