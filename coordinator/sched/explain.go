@@ -205,8 +205,8 @@ func (x *explainer) triedVerdict(e *entry) *Verdict {
 func (c *cluster) planVerdict(e *entry) *Verdict {
 	s := e.shape
 	who := "work that is planned before it"
-	if plans := e.room.plans; len(plans) > 0 && plans[0] != e.plan {
-		who = "the planned start of " + string(plans[0].id)
+	if p := c.conflict(e); p != nil {
+		who = "the planned start of " + string(p.id)
 	}
 	v := &Verdict{Reason: ReasonBackfillWouldDelayHead, Rule: 15, Nearest: e.room.id}
 	v.Text = fmt.Sprintf("may run for %s, which would delay %s", s.span.Round(time.Second), who)
@@ -217,6 +217,31 @@ func (c *cluster) planVerdict(e *entry) *Verdict {
 		v.Blocking = c.blocking(e, nil)
 	}
 	return v
+}
+
+// conflict is the first plan that leaves no room for the entry, on the node that has room now
+// or among the tokens it wants.
+func (c *cluster) conflict(e *entry) *hold {
+	s, to := e.shape, later(c.now, e.shape.span)
+	within := func(p *hold) bool { return p != e.plan && p.from > c.now && p.from < to }
+	for _, p := range e.room.plans {
+		if p != e.plan && p.atNever() && to == never {
+			return p
+		}
+		e.room.tallyAt(&c.scratch, p.from, true)
+		if within(p) && !e.room.fits(&c.scratch, s.need, s.workflow) {
+			return p
+		}
+	}
+	for _, a := range s.need.tokens {
+		t := c.tokens[a.kind]
+		for _, p := range t.plans {
+			if p != e.plan && p.atNever() && to == never || within(p) && !t.fits(a.n, c.now, p.from, true) {
+				return p
+			}
+		}
+	}
+	return nil
 }
 
 func (c *cluster) tokenText(s *shape) string {
