@@ -19,7 +19,7 @@ import (
 
 // cluster is an engine on the memory store with pretended agents, real in everything else.
 type cluster struct {
-	t      *testing.T
+	t      testing.TB
 	engine *Engine
 	logs   *logs.Logs
 	stop   context.CancelFunc
@@ -28,7 +28,7 @@ type cluster struct {
 }
 
 // newCluster starts an engine on a store; a fresh store is founded.
-func newCluster(t *testing.T, st store.Store) *cluster {
+func newCluster(t testing.TB, st store.Store) *cluster {
 	t.Helper()
 	out, err := logs.Open(t.TempDir())
 	if err != nil {
@@ -102,6 +102,7 @@ func (c *cluster) await(id coordinator.WorkflowID, what string, ok func(Workflow
 			return v
 		}
 		if time.Now().After(deadline) {
+			v.Jobs = v.Jobs[:min(len(v.Jobs), 10)]
 			c.t.Fatalf("workflow is not %s: %+v", what, v)
 		}
 		time.Sleep(2 * time.Millisecond)
@@ -135,7 +136,7 @@ func newHost(id string, cores int, work func(StartRun) *RunStatus) *host {
 func succeed(StartRun) *RunStatus { return &RunStatus{State: RunEnded, Cause: CauseExited} }
 
 // serve connects the host and answers the engine until ctx ends.
-func (h *host) serve(ctx context.Context, t *testing.T, e *Engine) {
+func (h *host) serve(ctx context.Context, t testing.TB, e *Engine) {
 	s, err := e.Connect(ctx, h.id, h.hello())
 	if err != nil {
 		return
@@ -157,10 +158,16 @@ func (h *host) serve(ctx context.Context, t *testing.T, e *Engine) {
 		if err != nil {
 			return
 		}
+		var reports []RunStatus // one write for what came together, as a real agent's stream does
 		for _, m := range messages {
-			if err := h.handle(ctx, s, m); err != nil {
+			if m.Start != nil {
+				reports = append(reports, h.begin(*m.Start)...)
+			} else if err := h.handle(ctx, s, m); err != nil {
 				return
 			}
+		}
+		if len(reports) > 0 && s.RunStatus(ctx, reports) != nil {
+			return
 		}
 	}
 }
@@ -187,8 +194,6 @@ func (h *host) handle(ctx context.Context, s *Session, m ToNode) error {
 			report.Results = append(report.Results, ConditionView{Definition: d.ID, Value: value})
 		}
 		return s.Conditions(ctx, report)
-	case m.Start != nil:
-		return s.RunStatus(ctx, h.begin(*m.Start))
 	case m.Stop != nil:
 		h.mu.Lock()
 		st := h.runs[m.Stop.Run]

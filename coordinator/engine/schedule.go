@@ -114,8 +114,12 @@ func (s *state) placement(t *tx, a *allocation, env *expr.PriorityEnv) sched.Pla
 	if started.IsZero() {
 		started = a.record.Placed
 	}
+	group := ""
+	if j.spec.Array != nil && j.spec.Array.Concurrency > 0 {
+		group = string(j.workflow.id) + "/" + j.spec.Name
+	}
 	return sched.Placement{
-		ID: a.id, Workflow: j.workflow.id, Class: j.spec.Class, Priority: s.priority(t, a, env),
+		ID: a.id, Group: group, Workflow: j.workflow.id, Class: j.spec.Class, Priority: s.priority(t, a, env),
 		Started: started, Walltime: j.spec.Walltime, Nodes: a.nodeIDs(), Resources: j.spec.Resources,
 		Ending: a.record.Stop != "",
 	}

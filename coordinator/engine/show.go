@@ -15,6 +15,13 @@ import (
 func (w *submission) view(jobs bool) WorkflowView {
 	v := WorkflowView{ID: w.id, Name: w.record.Spec.Name, Status: w.status(), Owner: w.record.Owner,
 		Submitted: w.record.Submitted, Counts: map[coordinator.Status]int{}}
+	if jobs {
+		n := 0
+		for _, j := range w.jobs {
+			n += len(j.allocations)
+		}
+		v.Jobs = make([]JobView, 0, n)
+	}
 	for _, j := range w.jobs {
 		for s, n := range j.counts {
 			if n > 0 {
