@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -10,21 +9,16 @@ import (
 	"substrate/proto/apiv1"
 )
 
-// version is what the build recorded: the module's version, or the commit it was built from.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	return "unknown"
-}
+// version is set by the linker.
+var version = "dev"
 
 func (a *app) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "version", Short: "Print this program's version, and the coordinator's where one is reachable", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t := table{head: []string{"PROGRAM", "VERSION"}}
-			t.add(version(), "substrate", version())
-			v := map[string]string{"substrate": version()}
+			t.add(version, "substrate", version)
+			v := map[string]string{"substrate": version}
 			// Without a server, or with one that is down, the own version is still an answer.
 			if _, err := a.connect(); err == nil {
 				if s, err := get(cmd.Context(), a, "asking the coordinator", (*connection).getStatus, &apiv1.GetStatusRequest{}); err == nil {
