@@ -340,10 +340,12 @@ func (d *dev) report(ctx context.Context, id string) error {
 		return err
 	}
 	a.say("")
-	if err := a.showTable(a.jobTable(w)); err != nil {
-		return err
+	if !a.terminal { // else it still stands there
+		if err := a.showTable(a.jobTable(w)); err != nil {
+			return err
+		}
+		a.say("")
 	}
-	a.say("")
 	if err := a.events(ctx, &apiv1.WatchEventsRequest{Workflow: id}); err != nil {
 		return err
 	}

@@ -24,6 +24,15 @@ func (s identityService) WhoAmI(ctx context.Context, _ *apiv1.WhoAmIRequest) (*a
 		return nil, err
 	}
 	view := engine.UserView{User: u, OrganizationSlug: o.Slug, GroupSlugs: texts(u.Groups)}
+	if groups, err := s.groups.Groups(ctx, callerOf(ctx), string(o.ID)); err == nil { // without them ids must do
+		for i, id := range u.Groups {
+			for _, g := range groups {
+				if g.ID == id {
+					view.GroupSlugs[i] = g.Slug
+				}
+			}
+		}
+	}
 	return &apiv1.WhoAmIResponse{User: userToProto(view), Organization: organizationToProto(o)}, nil
 }
 

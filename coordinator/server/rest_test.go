@@ -58,183 +58,259 @@ func sampleWorkflow() engine.WorkflowView {
 
 // record makes a fake that answers with samples and writes down what it was asked.
 func record(calls *[]string) *fakeEngine {
+	f := &fakeEngine{}
 	note := func(format string, args ...any) { *calls = append(*calls, fmt.Sprintf(format, args...)) }
-	text := func(p *string) string {
-		if p == nil {
-			return "nil"
-		}
-		return *p
+	for _, part := range []func(*fakeEngine, func(string, ...any)){
+		recordConfig, recordNodes, recordWorkflows, recordQueue, recordIdentity, recordGrants,
+	} {
+		part(f, note)
 	}
-	num := func(p *int32) string {
-		if p == nil {
-			return "nil"
-		}
-		return fmt.Sprint(*p)
+	return f
+}
+
+// text and num show optional values.
+func text(p *string) string {
+	if p == nil {
+		return "nil"
 	}
-	org := coordinator.Organization{ID: "o-1", Slug: "acme", Priority: 5, Created: at(0)}
-	group := engine.GroupView{Group: coordinator.Group{ID: "g-1", Organization: "o-1", Slug: "research", Priority: 10, Created: at(0)}, OrganizationSlug: "acme", PreemptNames: []string{"batch"}}
-	user := engine.UserView{User: coordinator.User{ID: "u-1", Name: "mia", Email: "m@x", Priority: 2, Admin: true, UnixUser: "mia1", Created: at(0)}, OrganizationSlug: "acme", GroupSlugs: []string{"research"}}
-	rev := engine.ConfigRevision{Revision: 7, SetAt: at(0), SetBy: "ada", SHA256: "ab", Bytes: 12}
-	diagnostic := strictyaml.Diagnostic{Severity: strictyaml.SeverityWarning, Code: "lint", File: "f.yaml", Line: 2, Column: 3, Path: "p", Message: "m", Hint: "h"}
-	grant := engine.GrantView{Organization: "o-1", Slug: "acme", Serial: 3, IssuedAt: at(0), Definitions: []string{"gpu"}, Orphans: []string{"old"}, State: "valid", JWS: "a.b.c"}
-	return &fakeEngine{
-		setConfigFunc: func(_ context.Context, c engine.Caller, s engine.SetConfig) (engine.SetConfigResult, error) {
-			if s.IfRevision != nil && *s.IfRevision != 7 {
-				return engine.SetConfigResult{}, coordinator.Errorf(coordinator.ErrConflict, "set the configuration", "revision 7 is running").WithHint("read it again")
-			}
-			note("SetConfig by %s: %q file %q if %v append %v", c.Name, s.YAML, s.File, s.IfRevision != nil, s.AppendGrants)
-			return engine.SetConfigResult{Revision: rev, Diagnostics: strictyaml.Diagnostics{diagnostic}, Ungranted: []engine.Ungranted{{Definition: "gpu", Organizations: []string{"acme"}}}}, nil
-		},
-		validateConfigFunc: func(_ context.Context, file string, yaml []byte) strictyaml.Diagnostics {
-			note("ValidateConfig %q %q", file, yaml)
-			return strictyaml.Diagnostics{diagnostic}
-		},
-		configFunc: func(_ context.Context, r *coordinator.Revision) (engine.ConfigRevision, []byte, error) {
-			note("Config given %v", r != nil)
-			return rev, []byte("definitions: []\n"), nil
-		},
-		configRevisionsFunc: func(_ context.Context, p engine.Page) ([]engine.ConfigRevision, string, error) {
-			note("ConfigRevisions %+v", p)
-			return []engine.ConfigRevision{rev}, "next", nil
-		},
-		definitionsFunc: func(context.Context) (coordinator.Revision, []engine.DefinitionView, error) {
-			hw := sampleHardware()
-			hw.Estimated = true
-			return 7, []engine.DefinitionView{
-				{Definition: coordinator.Definition{ID: "gpu", Configured: "gpu", Kind: "static", Condition: "true", Policy: "p", CostPerHour: pointer(0.0), Annotations: map[string]string{"a": "b"}}, Nodes: 2, Ready: 1, State: "active"},
-				{Definition: coordinator.Definition{ID: "aws-t3", Configured: "aws-${spec.instanceType}", Kind: "aws", Instance: "t3", Hardware: &hw}, State: "backend not in this build"},
-			}, nil
-		},
-		nodesFunc: func(_ context.Context, d coordinator.DefinitionID, p engine.Page) ([]engine.NodeView, string, error) {
-			note("Nodes %q %+v", d, p)
-			return []engine.NodeView{sampleNode("n1"), {ID: "n2", Status: engine.NodeOffline}}, "n2", nil
-		},
-		nodeFunc: func(_ context.Context, id coordinator.NodeID) (engine.NodeView, error) { return sampleNode(id), nil },
-		explainNodeFunc: func(_ context.Context, id coordinator.NodeID) (engine.NodeExplanation, error) {
-			return engine.NodeExplanation{Node: id, Definition: "gpu", Revision: 7, Conditions: []engine.ConditionView{
-				{Definition: "gpu", Value: "false", Parts: []engine.ConditionPart{{Source: "cpuinfo.cpu_cores > 8", Value: "false", Seen: map[string]string{"cpuinfo.cpu_cores": "2"}}}},
-				{Definition: "x", Value: "error", Error: "bad"},
-			}}, nil
-		},
-		setSchedulingFunc: func(_ context.Context, c engine.Caller, n coordinator.NodeID, action, reason string, active bool) (engine.NodeView, error) {
-			note("SetScheduling by %s: %s %s %q %v", c.Name, n, action, reason, active)
-			return engine.NodeView{ID: n, Status: engine.NodeDraining, Reason: reason}, nil
-		},
-		createJoinTokenFunc: func(_ context.Context, c engine.Caller, ttl time.Duration, uses uint32) (string, time.Time, error) {
-			note("CreateJoinToken by %s: %s %d", c.Name, ttl, uses)
-			return "id.secret", at(30), nil
-		},
-		startWorkflowFunc: func(_ context.Context, c engine.Caller, s engine.StartWorkflow) (engine.StartWorkflowResult, error) {
-			p := "nil"
-			if s.Preemptible != nil {
-				p = fmt.Sprint(*s.Preemptible)
-			}
-			note("StartWorkflow by %s: %q file %q name %q preemptible %s priority %d group %q key %q", c.Name, s.YAML, s.File, s.Name, p, s.Priority, s.Group, s.IdempotencyKey)
-			return engine.StartWorkflowResult{Workflow: sampleWorkflow(), Existed: true, Warnings: strictyaml.Diagnostics{diagnostic}}, nil
-		},
-		validateWorkflowFunc: func(_ context.Context, c engine.Caller, file string, yaml []byte) strictyaml.Diagnostics {
-			note("ValidateWorkflow by %s %q %q", c.Name, file, yaml)
-			return strictyaml.Diagnostics{diagnostic}
-		},
-		workflowsFunc: func(_ context.Context, c engine.Caller, status string, p engine.Page) ([]engine.WorkflowView, string, error) {
-			note("Workflows by %s %q %+v", c.Name, status, p)
-			w := sampleWorkflow()
-			w.Jobs = nil
-			return []engine.WorkflowView{w}, "", nil
-		},
-		workflowFunc: func(_ context.Context, _ engine.Caller, ref string) (engine.WorkflowView, error) {
-			note("Workflow %q", ref)
-			return sampleWorkflow(), nil
-		},
-		cancelWorkflowFunc: func(_ context.Context, c engine.Caller, ref, job string) (engine.WorkflowView, error) {
-			note("CancelWorkflow by %s %q %q", c.Name, ref, job)
-			return sampleWorkflow(), nil
-		},
-		explainWorkflowFunc: func(_ context.Context, _ engine.Caller, ref, job string) ([]engine.JobExplanation, error) {
-			note("ExplainWorkflow %q %q", ref, job)
-			return []engine.JobExplanation{{Job: sampleJob(), Definitions: []engine.DefinitionOutcome{
-				{Definition: "gpu", Admissible: true, CostPerHour: pointer(2.5), Ready: 1}, {Definition: "large", RefusedBy: "policy", Reason: "job_ttl"},
-			}}}, nil
-		},
-		jobFunc: func(_ context.Context, _ engine.Caller, id coordinator.AllocationID) (engine.JobView, error) {
-			note("Job %q", id)
-			return sampleJob(), nil
-		},
-		queueFunc: func(_ context.Context, c engine.Caller, mine bool, class coordinator.Class, p engine.Page) ([]engine.JobView, int, string, error) {
-			note("Queue by %s mine %v class %v %+v", c.Name, mine, class, p)
-			return []engine.JobView{sampleJob()}, 12, "t", nil
-		},
-		capacityFunc: func(context.Context) (engine.CapacityView, error) {
-			return engine.CapacityView{GeneratedAt: at(4), Definitions: []engine.DefinitionCapacity{{Definition: "gpu", Nodes: 2, Ready: 1, Total: sampleHardware(), Free: sampleHardware()}},
-				Classes: []engine.ClassCapacity{{Class: coordinator.ClassBatch, FreeCores: 8, FreeGPUs: 1, Waiting: 3, WaitMinutes: pointer(0.0)}, {Class: coordinator.ClassReserved}}}, nil
-		},
-		statusFunc: func(context.Context) (engine.StatusView, error) {
-			return engine.StatusView{ClusterID: "c-1", Revision: 7, NodesReady: 1, NodesTotal: 2, Waiting: 3, Running: 4, Warnings: []string{"w"}}, nil
-		},
-		whoAmIFunc: func(_ context.Context, c engine.Caller) (coordinator.User, coordinator.Organization, error) {
-			return coordinator.User{ID: c.User, Name: c.Name, Groups: []coordinator.GroupID{"g-1"}}, org, nil
-		},
-		organizationsFunc: func(context.Context) ([]coordinator.Organization, error) { return []coordinator.Organization{org}, nil },
-		createOrganizationFunc: func(_ context.Context, c engine.Caller, slug string, p int32) (coordinator.Organization, error) {
-			note("CreateOrganization by %s %q %d", c.Name, slug, p)
-			return org, nil
-		},
-		updateOrganizationFunc: func(_ context.Context, c engine.Caller, id string, p *int32) (coordinator.Organization, error) {
-			note("UpdateOrganization by %s %q %s", c.Name, id, num(p))
-			return org, nil
-		},
-		groupsFunc: func(_ context.Context, _ engine.Caller, o string) ([]engine.GroupView, error) {
-			note("Groups %q", o)
-			return []engine.GroupView{group}, nil
-		},
-		createGroupFunc: func(_ context.Context, _ engine.Caller, slug, o string, p int32) (engine.GroupView, error) {
-			note("CreateGroup %q %q %d", slug, o, p)
-			return group, nil
-		},
-		updateGroupFunc: func(_ context.Context, _ engine.Caller, u engine.UpdateGroup) (engine.GroupView, error) {
-			note("UpdateGroup %q in %q priority %s +%v -%v", u.Group, u.Organization, num(u.Priority), u.Preempt, u.NoPreempt)
-			return group, nil
-		},
-		usersFunc: func(_ context.Context, _ engine.Caller, o string) ([]engine.UserView, error) { return []engine.UserView{user}, nil },
-		createUserFunc: func(_ context.Context, _ engine.Caller, u engine.NewUser) (engine.UserView, error) {
-			note("CreateUser %+v", u)
-			return user, nil
-		},
-		updateUserFunc: func(_ context.Context, _ engine.Caller, id string, p *int32, unix *string) (engine.UserView, error) {
-			note("UpdateUser %q %s %s", id, num(p), text(unix))
-			return user, nil
-		},
-		createUserTokenFunc: func(_ context.Context, _ engine.Caller, u string) (string, error) {
-			note("CreateUserToken %q", u)
-			return "t.s", nil
-		},
-		grantFunc: func(context.Context, engine.Caller, string) (engine.GrantView, error) { return grant, nil },
-		setGrantFunc: func(_ context.Context, _ engine.Caller, o string, ds []string) (engine.GrantView, error) {
-			note("SetGrant %q %v", o, ds)
-			return grant, nil
-		},
-		appendDefinitionsFunc: func(_ context.Context, _ engine.Caller, ds, os []string, all bool) ([]engine.AppendResult, error) {
-			note("AppendDefinitions %v %v %v", ds, os, all)
-			return []engine.AppendResult{{Definition: "gpu", Organization: "acme", AlreadyExisted: true}}, nil
-		},
-		eventsFunc: func(_ context.Context, c engine.Caller, w string, after uint64, follow bool, send func([]engine.Event) error) error {
-			note("Events by %s %q after %d follow %v", c.Name, w, after, follow)
-			return send([]engine.Event{
-				{Sequence: 11, Time: at(1), Kind: "submitted", Workflow: "w-1", Message: "m"},
-				{Sequence: 12, Time: at(2), Kind: "started", Workflow: "w-1", Job: "train", Subject: "n1", Metadata: map[string]string{"k": "v"}},
-			})
-		},
-		logFunc: func(_ context.Context, _ engine.Caller, r engine.LogRequest, send func(engine.LogPart) error) error {
-			note("Log %+v", r)
-			return send(engine.LogPart{Job: "train", Stream: "stdout", Data: []byte("hello\n")})
-		},
+	return *p
+}
+
+func num(p *int32) string {
+	if p == nil {
+		return "nil"
+	}
+	return fmt.Sprint(*p)
+}
+
+func sampleOrganization() coordinator.Organization {
+	return coordinator.Organization{ID: "o-1", Slug: "acme", Priority: 5, Created: at(0)}
+}
+
+func sampleGroup() engine.GroupView {
+	return engine.GroupView{Group: coordinator.Group{ID: "g-1", Organization: "o-1", Slug: "research", Priority: 10, Created: at(0)}, OrganizationSlug: "acme", PreemptNames: []string{"batch"}}
+}
+
+func sampleUser() engine.UserView {
+	return engine.UserView{User: coordinator.User{ID: "u-1", Name: "mia", Email: "m@x", Priority: 2, Admin: true, UnixUser: "mia1", Created: at(0)}, OrganizationSlug: "acme", GroupSlugs: []string{"research"}}
+}
+
+func sampleRevision() engine.ConfigRevision {
+	return engine.ConfigRevision{Revision: 7, SetAt: at(0), SetBy: "ada", SHA256: "ab", Bytes: 12}
+}
+
+func sampleDiagnostic() strictyaml.Diagnostic {
+	return strictyaml.Diagnostic{Severity: strictyaml.SeverityWarning, Code: "lint", File: "f.yaml", Line: 2, Column: 3, Path: "p", Message: "m", Hint: "h"}
+}
+
+func sampleGrant() engine.GrantView {
+	return engine.GrantView{Organization: "o-1", Slug: "acme", Serial: 3, IssuedAt: at(0), Definitions: []string{"gpu"}, Orphans: []string{"old"}, State: "valid", JWS: "a.b.c"}
+}
+
+func recordConfig(f *fakeEngine, note func(string, ...any)) {
+	f.setConfigFunc = func(_ context.Context, c engine.Caller, s engine.SetConfig) (engine.SetConfigResult, error) {
+		if s.IfRevision != nil && *s.IfRevision != 7 {
+			return engine.SetConfigResult{}, coordinator.Errorf(coordinator.ErrConflict, "set the configuration", "revision 7 is running").WithHint("read it again")
+		}
+		note("SetConfig by %s: %q file %q if %v append %v", c.Name, s.YAML, s.File, s.IfRevision != nil, s.AppendGrants)
+		return engine.SetConfigResult{Revision: sampleRevision(), Diagnostics: strictyaml.Diagnostics{sampleDiagnostic()}, Ungranted: []engine.Ungranted{{Definition: "gpu", Organizations: []string{"acme"}}}}, nil
+	}
+	f.validateConfigFunc = func(_ context.Context, file string, yaml []byte) strictyaml.Diagnostics {
+		note("ValidateConfig %q %q", file, yaml)
+		return strictyaml.Diagnostics{sampleDiagnostic()}
+	}
+	f.configFunc = func(_ context.Context, r *coordinator.Revision) (engine.ConfigRevision, []byte, error) {
+		note("Config given %v", r != nil)
+		return sampleRevision(), []byte("definitions: []\n"), nil
+	}
+	f.configRevisionsFunc = func(_ context.Context, p engine.Page) ([]engine.ConfigRevision, string, error) {
+		note("ConfigRevisions %+v", p)
+		return []engine.ConfigRevision{sampleRevision()}, "next", nil
+	}
+	f.definitionsFunc = func(context.Context) (coordinator.Revision, []engine.DefinitionView, error) {
+		hw := sampleHardware()
+		hw.Estimated = true
+		return 7, []engine.DefinitionView{
+			{Definition: coordinator.Definition{ID: "gpu", Configured: "gpu", Kind: "static", Condition: "true", Policy: "p", CostPerHour: pointer(0.0), Annotations: map[string]string{"a": "b"}}, Nodes: 2, Ready: 1, State: "active"},
+			{Definition: coordinator.Definition{ID: "aws-t3", Configured: "aws-${spec.instanceType}", Kind: "aws", Instance: "t3", Hardware: &hw}, State: "backend not in this build"},
+		}, nil
+	}
+}
+
+func recordNodes(f *fakeEngine, note func(string, ...any)) {
+	f.nodesFunc = func(_ context.Context, d coordinator.DefinitionID, p engine.Page) ([]engine.NodeView, string, error) {
+		note("Nodes %q %+v", d, p)
+		return []engine.NodeView{sampleNode("n1"), {ID: "n2", Status: engine.NodeOffline}}, "n2", nil
+	}
+	f.nodeFunc = func(_ context.Context, id coordinator.NodeID) (engine.NodeView, error) { return sampleNode(id), nil }
+	f.explainNodeFunc = func(_ context.Context, id coordinator.NodeID) (engine.NodeExplanation, error) {
+		return engine.NodeExplanation{Node: id, Definition: "gpu", Revision: 7, Conditions: []engine.ConditionView{
+			{Definition: "gpu", Value: "false", Parts: []engine.ConditionPart{{Source: "cpuinfo.cpu_cores > 8", Value: "false", Seen: map[string]string{"cpuinfo.cpu_cores": "2"}}}},
+			{Definition: "x", Value: "error", Error: "bad"},
+		}}, nil
+	}
+	f.setSchedulingFunc = func(_ context.Context, c engine.Caller, n coordinator.NodeID, action, reason string, active bool) (engine.NodeView, error) {
+		note("SetScheduling by %s: %s %s %q %v", c.Name, n, action, reason, active)
+		return engine.NodeView{ID: n, Status: engine.NodeDraining, Reason: reason}, nil
+	}
+	f.createJoinTokenFunc = func(_ context.Context, c engine.Caller, ttl time.Duration, uses uint32) (string, time.Time, error) {
+		note("CreateJoinToken by %s: %s %d", c.Name, ttl, uses)
+		return "id.secret", at(30), nil
+	}
+}
+
+func recordWorkflows(f *fakeEngine, note func(string, ...any)) {
+	f.startWorkflowFunc = func(_ context.Context, c engine.Caller, s engine.StartWorkflow) (engine.StartWorkflowResult, error) {
+		p := "nil"
+		if s.Preemptible != nil {
+			p = fmt.Sprint(*s.Preemptible)
+		}
+		note("StartWorkflow by %s: %q file %q name %q preemptible %s priority %d group %q key %q", c.Name, s.YAML, s.File, s.Name, p, s.Priority, s.Group, s.IdempotencyKey)
+		return engine.StartWorkflowResult{Workflow: sampleWorkflow(), Existed: true, Warnings: strictyaml.Diagnostics{sampleDiagnostic()}}, nil
+	}
+	f.validateWorkflowFunc = func(_ context.Context, c engine.Caller, file string, yaml []byte) strictyaml.Diagnostics {
+		note("ValidateWorkflow by %s %q %q", c.Name, file, yaml)
+		return strictyaml.Diagnostics{sampleDiagnostic()}
+	}
+	f.workflowsFunc = func(_ context.Context, c engine.Caller, status string, p engine.Page) ([]engine.WorkflowView, string, error) {
+		note("Workflows by %s %q %+v", c.Name, status, p)
+		w := sampleWorkflow()
+		w.Jobs = nil
+		return []engine.WorkflowView{w}, "", nil
+	}
+	f.workflowFunc = func(_ context.Context, _ engine.Caller, ref string) (engine.WorkflowView, error) {
+		note("Workflow %q", ref)
+		return sampleWorkflow(), nil
+	}
+	f.cancelWorkflowFunc = func(_ context.Context, c engine.Caller, ref, job string) (engine.WorkflowView, error) {
+		note("CancelWorkflow by %s %q %q", c.Name, ref, job)
+		return sampleWorkflow(), nil
+	}
+	f.explainWorkflowFunc = func(_ context.Context, _ engine.Caller, ref, job string) ([]engine.JobExplanation, error) {
+		note("ExplainWorkflow %q %q", ref, job)
+		return []engine.JobExplanation{{Job: sampleJob(), Definitions: []engine.DefinitionOutcome{
+			{Definition: "gpu", Admissible: true, CostPerHour: pointer(2.5), Ready: 1}, {Definition: "large", RefusedBy: "policy", Reason: "job_ttl"},
+		}}}, nil
+	}
+}
+
+func recordQueue(f *fakeEngine, note func(string, ...any)) {
+	f.jobFunc = func(_ context.Context, _ engine.Caller, id coordinator.AllocationID) (engine.JobView, error) {
+		note("Job %q", id)
+		return sampleJob(), nil
+	}
+	f.queueFunc = func(_ context.Context, c engine.Caller, mine bool, class coordinator.Class, p engine.Page) ([]engine.JobView, int, string, error) {
+		note("Queue by %s mine %v class %v %+v", c.Name, mine, class, p)
+		return []engine.JobView{sampleJob()}, 12, "t", nil
+	}
+	f.capacityFunc = func(context.Context) (engine.CapacityView, error) {
+		return engine.CapacityView{GeneratedAt: at(4), Definitions: []engine.DefinitionCapacity{{Definition: "gpu", Nodes: 2, Ready: 1, Total: sampleHardware(), Free: sampleHardware()}},
+			Classes: []engine.ClassCapacity{{Class: coordinator.ClassBatch, FreeCores: 8, FreeGPUs: 1, Waiting: 3, WaitMinutes: pointer(0.0)}, {Class: coordinator.ClassReserved}}}, nil
+	}
+	f.statusFunc = func(context.Context) (engine.StatusView, error) {
+		return engine.StatusView{ClusterID: "c-1", Revision: 7, NodesReady: 1, NodesTotal: 2, Waiting: 3, Running: 4, Warnings: []string{"w"}}, nil
+	}
+	f.eventsFunc = func(_ context.Context, c engine.Caller, w string, after uint64, follow bool, send func([]engine.Event) error) error {
+		note("Events by %s %q after %d follow %v", c.Name, w, after, follow)
+		return send([]engine.Event{
+			{Sequence: 11, Time: at(1), Kind: "submitted", Workflow: "w-1", Message: "m"},
+			{Sequence: 12, Time: at(2), Kind: "started", Workflow: "w-1", Job: "train", Subject: "n1", Metadata: map[string]string{"k": "v"}},
+		})
+	}
+	f.logFunc = func(_ context.Context, _ engine.Caller, r engine.LogRequest, send func(engine.LogPart) error) error {
+		note("Log %+v", r)
+		return send(engine.LogPart{Job: "train", Stream: "stdout", Data: []byte("hello\n")})
+	}
+}
+
+func recordIdentity(f *fakeEngine, note func(string, ...any)) {
+	f.whoAmIFunc = func(_ context.Context, c engine.Caller) (coordinator.User, coordinator.Organization, error) {
+		return coordinator.User{ID: c.User, Name: c.Name, Groups: []coordinator.GroupID{"g-1"}}, sampleOrganization(), nil
+	}
+	f.organizationsFunc = func(context.Context) ([]coordinator.Organization, error) {
+		return []coordinator.Organization{sampleOrganization()}, nil
+	}
+	f.createOrganizationFunc = func(_ context.Context, c engine.Caller, slug string, p int32) (coordinator.Organization, error) {
+		note("CreateOrganization by %s %q %d", c.Name, slug, p)
+		return sampleOrganization(), nil
+	}
+	f.updateOrganizationFunc = func(_ context.Context, c engine.Caller, id string, p *int32) (coordinator.Organization, error) {
+		note("UpdateOrganization by %s %q %s", c.Name, id, num(p))
+		return sampleOrganization(), nil
+	}
+	f.groupsFunc = func(_ context.Context, _ engine.Caller, o string) ([]engine.GroupView, error) {
+		note("Groups %q", o)
+		return []engine.GroupView{sampleGroup()}, nil
+	}
+	f.createGroupFunc = func(_ context.Context, _ engine.Caller, slug, o string, p int32) (engine.GroupView, error) {
+		note("CreateGroup %q %q %d", slug, o, p)
+		return sampleGroup(), nil
+	}
+	f.updateGroupFunc = func(_ context.Context, _ engine.Caller, u engine.UpdateGroup) (engine.GroupView, error) {
+		note("UpdateGroup %q in %q priority %s +%v -%v", u.Group, u.Organization, num(u.Priority), u.Preempt, u.NoPreempt)
+		return sampleGroup(), nil
+	}
+	f.usersFunc = func(_ context.Context, _ engine.Caller, o string) ([]engine.UserView, error) {
+		return []engine.UserView{sampleUser()}, nil
+	}
+	f.createUserFunc = func(_ context.Context, _ engine.Caller, u engine.NewUser) (engine.UserView, error) {
+		note("CreateUser %+v", u)
+		return sampleUser(), nil
+	}
+	f.updateUserFunc = func(_ context.Context, _ engine.Caller, id string, p *int32, unix *string) (engine.UserView, error) {
+		note("UpdateUser %q %s %s", id, num(p), text(unix))
+		return sampleUser(), nil
+	}
+	f.createUserTokenFunc = func(_ context.Context, _ engine.Caller, u string) (string, error) {
+		note("CreateUserToken %q", u)
+		return "t.s", nil
+	}
+}
+
+func recordGrants(f *fakeEngine, note func(string, ...any)) {
+	f.grantFunc = func(context.Context, engine.Caller, string) (engine.GrantView, error) { return sampleGrant(), nil }
+	f.setGrantFunc = func(_ context.Context, _ engine.Caller, o string, ds []string) (engine.GrantView, error) {
+		note("SetGrant %q %v", o, ds)
+		return sampleGrant(), nil
+	}
+	f.appendDefinitionsFunc = func(_ context.Context, _ engine.Caller, ds, os []string, all bool) ([]engine.AppendResult, error) {
+		note("AppendDefinitions %v %v %v", ds, os, all)
+		return []engine.AppendResult{{Definition: "gpu", Organization: "acme", AlreadyExisted: true}}, nil
 	}
 }
 
 // TestREST runs every route once; the golden file shows request, engine call and answer.
 func TestREST(t *testing.T) {
+	var calls []string
+	a := startAPI(t, record(&calls), true)
+	var out bytes.Buffer
+	for _, r := range append(clusterRequests(), userRequests()...) {
+		calls = nil
+		fmt.Fprintf(&out, "> %s %s\n", r[0], r[1])
+		for _, h := range r[3:] {
+			fmt.Fprintf(&out, "> %s\n", h)
+		}
+		if r[2] != "" {
+			fmt.Fprintf(&out, "> %s\n", strings.TrimSpace(r[2]))
+		}
+		res, body := a.do(r[0], r[1], r[2], append([]string{asAdmin}, r[3:]...)...)
+		for _, c := range calls {
+			fmt.Fprintf(&out, "engine: %s\n", c)
+		}
+		fmt.Fprintf(&out, "< %d %s", res.StatusCode, res.Header.Get("Content-Type"))
+		if tag := res.Header.Get("ETag"); tag != "" {
+			fmt.Fprintf(&out, " ETag %s", tag)
+		}
+		fmt.Fprintf(&out, "\n%s\n\n", stable(body))
+	}
+	golden(t, "testdata/rest.golden", out.Bytes())
+}
+
+// The requests: method, path, body, headers…
+
+func clusterRequests() [][]string {
 	yaml := base64.StdEncoding.EncodeToString([]byte("a: 1\n"))
-	requests := [][]string{ // method, path, body, headers…
+	return [][]string{
 		{"POST", "/v1/config", `{"yaml":"` + yaml + `","file":"f.yaml","append_grants":true}`},
 		{"POST", "/v1/config?file=g.yaml&append_grants=true", "a: 2\n", "Content-Type: application/yaml", `If-Match: "7"`},
 		{"POST", "/v1/config", `{"yaml":"` + yaml + `"}`, `If-Match: "6"`},
@@ -253,6 +329,12 @@ func TestREST(t *testing.T) {
 		{"GET", "/v1/definitions", ""},
 		{"POST", "/v1/join-tokens", `{"ttl_seconds":"60","uses":3}`},
 		{"POST", "/v1/join-tokens", `{}`},
+	}
+}
+
+func userRequests() [][]string {
+	yaml := base64.StdEncoding.EncodeToString([]byte("a: 1\n"))
+	return [][]string{
 		{"POST", "/v1/workflows", `{"yaml":"` + yaml + `","file":"w.yaml","name":"n","preemptible":false,"priority":-3,"group":"research"}`, "Idempotency-Key: k-1"},
 		{"POST", "/v1/workflows?name=n&preemptible=true&priority=-1", "a: 1\n", "Content-Type: application/yaml"},
 		{"POST", "/v1/workflows?preemptible=perhaps", "a: 1\n", "Content-Type: application/yaml"},
@@ -290,29 +372,6 @@ func TestREST(t *testing.T) {
 		{"DELETE", "/v1/nodes/n1", ""},
 		{"GET", "/elsewhere", ""},
 	}
-	var calls []string
-	a := startAPI(t, record(&calls), true)
-	var out bytes.Buffer
-	for _, r := range requests {
-		calls = nil
-		fmt.Fprintf(&out, "> %s %s\n", r[0], r[1])
-		for _, h := range r[3:] {
-			fmt.Fprintf(&out, "> %s\n", h)
-		}
-		if r[2] != "" {
-			fmt.Fprintf(&out, "> %s\n", strings.TrimSpace(r[2]))
-		}
-		res, body := a.do(r[0], r[1], r[2], append([]string{asAdmin}, r[3:]...)...)
-		for _, c := range calls {
-			fmt.Fprintf(&out, "engine: %s\n", c)
-		}
-		fmt.Fprintf(&out, "< %d %s", res.StatusCode, res.Header.Get("Content-Type"))
-		if tag := res.Header.Get("ETag"); tag != "" {
-			fmt.Fprintf(&out, " ETag %s", tag)
-		}
-		fmt.Fprintf(&out, "\n%s\n\n", stable(body))
-	}
-	golden(t, "testdata/rest.golden", out.Bytes())
 }
 
 // stable takes out the spaces that protojson varies on purpose.
