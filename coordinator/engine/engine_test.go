@@ -401,7 +401,7 @@ jobs:
 // again, while the nodes live on: every accepted workflow ends, no run begins twice, events are in order.
 func TestCrashAtAnyInstant(t *testing.T) {
 	for seed := range uint64(20) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { crashes(t, seed) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { t.Parallel(); crashes(t, seed) })
 	}
 }
 
@@ -433,7 +433,7 @@ func crashes(t *testing.T, seed uint64) {
 		}
 		select {
 		case <-dying.dead:
-		case <-time.After(200 * time.Millisecond): // all is done and nothing writes any more
+		case <-time.After(100 * time.Millisecond): // all is done and nothing writes any more
 		}
 		c.close()
 		for _, leave := range leaves {

@@ -10,19 +10,38 @@ import (
 	"substrate/expr"
 )
 
+// Estimates of many waiting allocations are worked out at most once in this time.
+const (
+	estimateEvery = time.Second
+	fewWaiting    = 64 // so few are estimated at every pass
+)
+
 // schedule asks the pure core what to do and turns its plan into writes and orders.
 func (e *Engine) schedule(t *tx) {
 	s := t.state
 	s.dirty = false
+	s.estimateDue = time.Time{}
 	if len(s.queued) == 0 {
 		return
 	}
-	plan := sched.Decide(s.snapshot(t))
+	snap := s.snapshot(t)
+	if next := e.lastEstimate.Add(estimateEvery); len(s.queued) > fewWaiting && t.now.Before(next) {
+		snap.Config.NoEstimates = true
+		s.estimateDue = next
+	} else {
+		e.lastEstimate = t.now
+	}
+	plan := sched.Decide(snap)
 	for i := range plan.Waits {
 		w := &plan.Waits[i]
-		if a := s.queued[w.ID]; a != nil {
-			a.wait = w
+		a := s.queued[w.ID]
+		if a == nil {
+			continue
 		}
+		if snap.Config.NoEstimates && a.wait != nil && a.wait.EstimatedStart.After(t.now) {
+			w.EstimatedStart = a.wait.EstimatedStart
+		}
+		a.wait = w
 	}
 	for i := range plan.Starts {
 		if a := s.queued[plan.Starts[i].ID]; a != nil {

@@ -37,8 +37,9 @@ type state struct {
 	open        int                                      // allocations that have not ended
 	nodes       map[coordinator.NodeID]*node
 
-	dirty     bool   // something a decision depends on has changed
-	admission uint64 // grows when configuration, grants or nodes' hardware change
+	dirty       bool      // something a decision depends on has changed
+	estimateDue time.Time // when estimates that were left out are caught up with
+	admission   uint64    // grows when configuration, grants or nodes' hardware change
 }
 
 type clusterRecord struct {

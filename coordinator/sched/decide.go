@@ -103,7 +103,9 @@ func Decide(s Snapshot) Plan {
 	d.onStart = func(e *entry) { plan.Starts = append(plan.Starts, e.start()) }
 	d.passAll(true)
 	plan.Waits = d.explain()
-	d.estimate(plan.Waits)
+	if !s.Config.NoEstimates {
+		d.estimate(plan.Waits)
+	}
 	return plan
 }
 

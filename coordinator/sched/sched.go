@@ -24,6 +24,9 @@ type Config struct {
 	Backfill         coordinator.Backfill
 	PreemptionNotice time.Duration
 	QueueDepth       int // 0: no limit
+	// NoEstimates leaves EstimatedStart at zero: a caller that decides many times a second need not
+	// step the queue forward each time. Starts, positions and verdicts do not depend on it.
+	NoEstimates bool
 }
 
 // Definition orders the candidates of rule 6.
