@@ -129,7 +129,9 @@ func (e *Engine) Connect(ctx context.Context, id coordinator.NodeID, h Hello) (*
 			n.session.shut()
 			e.sessions.remove(n.session)
 		}
-		if n.record.BootID != h.BootID || n.record.LastSeen.IsZero() {
+		// The first stream of this coordinator's life writes: what it orders must carry a later fence than
+		// anything that was ordered before, and nodes refuse an older one.
+		if n.record.BootID != h.BootID || n.record.LastSeen.IsZero() || t.state.fence == 0 {
 			n.record.BootID, n.record.LastSeen = h.BootID, t.now
 			t.put(prefixNode+string(id), n.record)
 			t.group()
