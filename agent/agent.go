@@ -45,6 +45,9 @@ type Options struct {
 	// Runtimes are the names told to the coordinator; nil is "process".
 	Runtimes     []string
 	RunsAsCaller bool
+	// ReconnectMax bounds the wait between two tries to reach the coordinator; 0 is half a minute. It
+	// should stay below the node loss window, or a restarted coordinator gives up on a node too early.
+	ReconnectMax time.Duration
 	Log          *slog.Logger
 	// Ready is called once, after the first hardware report went out. It may be nil.
 	Ready func()
@@ -74,6 +77,9 @@ func New(opts Options) (*Agent, error) {
 	}
 	if opts.Root == "" {
 		opts.Root = "/"
+	}
+	if opts.ReconnectMax == 0 {
+		opts.ReconnectMax = backoffMax
 	}
 	if opts.Runtimes == nil {
 		opts.Runtimes = []string{"process"}
@@ -132,7 +138,7 @@ func (a *Agent) follow(ctx context.Context, known chan<- struct{}) error {
 
 // connectLoop reconnects with full jitter: after an outage, ten thousand agents must not come at once.
 func (a *Agent) connectLoop(ctx context.Context) {
-	limit := backoffMin
+	limit := min(backoffMin, a.opts.ReconnectMax)
 	for {
 		began := time.Now()
 		err := a.session(ctx)
@@ -140,10 +146,10 @@ func (a *Agent) connectLoop(ctx context.Context) {
 			return
 		}
 		if time.Since(began) >= stableAfter {
-			limit = backoffMin
+			limit = min(backoffMin, a.opts.ReconnectMax)
 		}
 		wait := rand.N(limit)
-		limit = min(2*limit, backoffMax)
+		limit = min(2*limit, a.opts.ReconnectMax)
 		a.opts.Log.Warn("no stream to the coordinator", "coordinator", a.opts.Coordinator, "error", err, "retry", wait.Round(time.Millisecond))
 		select {
 		case <-time.After(wait):

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -18,7 +19,6 @@ import (
 
 	"substrate/agent"
 	"substrate/agent/runtime"
-	"time"
 )
 
 const (
@@ -32,6 +32,7 @@ const (
 type runFlags struct {
 	coordinator, stateDir, tokenFile, node, root, logLevel, readyFile string
 	runAsCaller                                                       bool
+	reconnectMax                                                      time.Duration
 }
 
 func runCommand() *cobra.Command {
@@ -57,6 +58,7 @@ func runCommand() *cobra.Command {
 	flags.StringVar(&f.root, "root", "/", "where the node's files are")
 	flags.BoolVar(&f.runAsCaller, "run-as-caller", false, "run all jobs as the agent's own account, even root (development)")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	flags.DurationVar(&f.reconnectMax, "reconnect-max", 30*time.Second, "longest wait between two tries to reach the coordinator; keep it below the node loss window")
 	flags.StringVar(&f.readyFile, "ready-file", "", "file to write once the first report went out")
 	return cmd
 }
@@ -81,6 +83,9 @@ func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
 	log, err := logger(f.logLevel, errOut)
 	if err != nil {
 		return err
+	}
+	if f.reconnectMax <= 0 {
+		return usage(fmt.Errorf("cannot run agent: --reconnect-max %s is not a time to wait", f.reconnectMax), "leave it out for 30s")
 	}
 	if f.coordinator == "" {
 		return usage(errors.New("cannot run agent: no coordinator is named"), "give --coordinator host:port")
@@ -121,7 +126,7 @@ func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
 	}
 	a, err := agent.New(agent.Options{
 		Coordinator: f.coordinator, TLS: id.ClientTLS(time.Now), Dir: f.stateDir, Root: f.root, Version: version,
-		Runtime: rt, RunsAsCaller: f.runAsCaller, Log: log, Ready: func() { writeReady(f.readyFile, id.Node, log) },
+		Runtime: rt, RunsAsCaller: f.runAsCaller, ReconnectMax: f.reconnectMax, Log: log, Ready: func() { writeReady(f.readyFile, id.Node, log) },
 	})
 	if err != nil {
 		return err
