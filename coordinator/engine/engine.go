@@ -140,6 +140,10 @@ func (e *Engine) drain(first *command) []*command {
 // turn applies a batch, schedules, writes, and only then lets anybody see it.
 func (e *Engine) turn(ctx context.Context, batch []*command) error {
 	t := &tx{engine: e, state: e.state, now: e.opt.Now().UTC()}
+	if !e.state.resumed {
+		e.state.resumed = true
+		t.resume()
+	}
 	for _, c := range batch {
 		if c.apply != nil {
 			c.err = c.apply(t)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -67,7 +68,7 @@ func (s *state) detach(a *allocation) {
 func (t *tx) wake(j *job) {
 	for _, d := range j.dependents {
 		if d.counts[coordinator.StatusPending] > 0 {
-			t.settle(d)
+			t.settle(d, true)
 		}
 	}
 }
@@ -81,14 +82,30 @@ const (
 	dependencyImpossible
 )
 
+// resume looks once at every job that still waits for others: a crash between the groups of one turn may
+// have kept what they wait for and lost what follows from it. A job of which a part has gone on has told so.
+func (t *tx) resume() {
+	for _, id := range slices.Sorted(maps.Keys(t.state.workflows)) {
+		w := t.state.workflows[id]
+		if w.open == 0 {
+			continue
+		}
+		for _, j := range w.jobs {
+			if n := j.counts[coordinator.StatusPending]; n > 0 {
+				t.settle(j, n == len(j.allocations))
+			}
+		}
+	}
+}
+
 // settle queues a pending job whose dependencies are met, or cancels it when one never can be.
-func (t *tx) settle(j *job) {
+func (t *tx) settle(j *job, tell bool) {
 	for _, d := range j.spec.DependsOn {
 		switch on := j.workflow.byName[d.Name]; on.outcome(d.Status) {
 		case dependencyOpen:
 			return
 		case dependencyImpossible:
-			t.unreachable(j, fmt.Sprintf("it waits for %s to be %s, which cannot happen any more", d.Name, d.Status))
+			t.unreachable(j, fmt.Sprintf("it waits for %s to be %s, which cannot happen any more", d.Name, d.Status), tell)
 			return
 		}
 	}
@@ -97,7 +114,9 @@ func (t *tx) settle(j *job) {
 			t.set(a, coordinator.StatusQueued)
 		}
 	}
-	t.event(Event{Kind: "ready", Workflow: j.workflow.id, Job: j.spec.Name, Message: readyText(j)})
+	if tell {
+		t.event(Event{Kind: "ready", Workflow: j.workflow.id, Job: j.spec.Name, Message: readyText(j)})
+	}
 }
 
 func readyText(j *job) string {
@@ -108,7 +127,7 @@ func readyText(j *job) string {
 }
 
 // unreachable ends the tasks of a job that can never become ready.
-func (t *tx) unreachable(j *job, why string) {
+func (t *tx) unreachable(j *job, why string, tell bool) {
 	for _, a := range j.allocations {
 		if a.record.Status == coordinator.StatusPending {
 			a.record.Message = why
@@ -116,7 +135,9 @@ func (t *tx) unreachable(j *job, why string) {
 			t.set(a, coordinator.StatusCancelled)
 		}
 	}
-	t.event(Event{Kind: "cancelled", Workflow: j.workflow.id, Job: j.spec.Name, Message: why})
+	if tell {
+		t.event(Event{Kind: "cancelled", Workflow: j.workflow.id, Job: j.spec.Name, Message: why})
+	}
 	t.endWorkflow(j.workflow)
 }
 

@@ -37,6 +37,7 @@ type state struct {
 	open        int                                      // allocations that have not ended
 	nodes       map[coordinator.NodeID]*node
 
+	resumed     bool      // what a crash cut short has been looked for
 	dirty       bool      // something a decision depends on has changed
 	estimateDue time.Time // when estimates that were left out are caught up with
 	admission   uint64    // grows when configuration, grants or nodes' hardware change

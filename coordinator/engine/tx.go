@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -17,7 +18,8 @@ type tx struct {
 	state   *state
 	now     time.Time
 	groups  []store.Group
-	current store.Group // writes that belong together: closed by group()
+	current store.Group   // writes that belong together: closed by group()
+	filed   []*submission // new workflows
 	touched []*allocation
 	events  []Event
 	after   []func(revision int64)
@@ -90,35 +92,74 @@ func (t *tx) commit(ctx context.Context) error {
 // changes in one turn is only split beyond this.
 const allocationsPerGroup = 90
 
-// groupWorkflows makes one group of each workflow's changed allocations and their events.
+// change is what a turn does to one workflow.
+type change struct {
+	filed       *submission // when it is new
+	allocations []*allocation
+	events      []Event
+}
+
+// groupWorkflows makes one group of each workflow's record, changed allocations and events.
 func (t *tx) groupWorkflows() {
-	events := map[coordinator.WorkflowID][]Event{}
-	changed := map[coordinator.WorkflowID][]*allocation{}
-	var ids []coordinator.WorkflowID
-	seen := func(id coordinator.WorkflowID) {
-		if events[id] == nil && changed[id] == nil {
-			ids = append(ids, id)
+	changes := map[coordinator.WorkflowID]*change{}
+	of := func(id coordinator.WorkflowID) *change {
+		c := changes[id]
+		if c == nil {
+			c = &change{}
+			changes[id] = c
 		}
+		return c
+	}
+	for _, w := range t.filed {
+		of(w.id).filed = w
 	}
 	for _, a := range t.touched {
 		a.touched = false
-		seen(a.job.workflow.id)
-		changed[a.job.workflow.id] = append(changed[a.job.workflow.id], a)
+		c := of(a.job.workflow.id)
+		c.allocations = append(c.allocations, a)
 	}
 	for _, ev := range t.events {
-		seen(ev.Workflow)
-		events[ev.Workflow] = append(events[ev.Workflow], ev)
+		c := of(ev.Workflow)
+		c.events = append(c.events, ev)
 	}
-	slices.Sort(ids)
-	for _, id := range ids {
-		if evs := events[id]; len(evs) > 0 {
-			t.put(eventKey(id, evs[0].Sequence), evs)
-		}
-		for i, a := range changed[id] {
-			t.put(a.key(), &a.record)
-			if (i+1)%allocationsPerGroup == 0 {
-				t.group()
+	for _, id := range slices.Sorted(maps.Keys(changes)) {
+		t.groupWorkflow(id, changes[id])
+	}
+}
+
+// groupWorkflow splits a change only where it must. A crash may then leave the first groups alone: each
+// event stands with the record of what it tells, so that it is told again if and only if it happens again.
+func (t *tx) groupWorkflow(id coordinator.WorkflowID, c *change) {
+	parts := slices.Collect(slices.Chunk(c.allocations, allocationsPerGroup))
+	if len(parts) == 0 {
+		parts = [][]*allocation{nil}
+	}
+	home := map[string]int{}
+	for i, part := range parts {
+		for _, a := range part {
+			home[a.name()] = i
+			if _, ok := home[a.job.spec.Name]; !ok {
+				home[a.job.spec.Name] = i
 			}
+		}
+	}
+	events := make([][]Event, len(parts))
+	for _, ev := range c.events {
+		part := home[ev.Job]
+		if ev.Job == "" && c.filed == nil {
+			part = len(parts) - 1 // the workflow's end stands with its last job's
+		}
+		events[part] = append(events[part], ev)
+	}
+	for i, part := range parts {
+		if i == 0 && c.filed != nil {
+			t.put(prefixWorkflow+string(id), c.filed.record)
+		}
+		if len(events[i]) > 0 {
+			t.put(eventKey(id, events[i][0].Sequence), events[i])
+		}
+		for _, a := range part {
+			t.put(a.key(), &a.record)
 		}
 		t.group()
 	}

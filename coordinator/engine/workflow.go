@@ -126,13 +126,12 @@ func (e *Engine) accept(t *tx, op string, rec workflowRecord) (coordinator.Workf
 		s.idempotency[rec.Idempotency] = id
 	}
 	s.open += w.open
-	t.put(prefixWorkflow+string(id), w.record)
-	t.group()
+	t.filed = append(t.filed, w)
 	t.event(Event{Kind: "submitted", Workflow: id, Subject: "workflow",
 		Message:  fmt.Sprintf("workflow %s with %d jobs by %s", rec.Spec.Name, w.open, rec.Owner.UserName),
 		Metadata: map[string]string{"organization": rec.Owner.OrganizationSlug, "group": rec.Owner.GroupSlug}})
 	for _, j := range w.jobs {
-		t.settle(j)
+		t.settle(j, true)
 	}
 	return id, nil
 }
