@@ -99,6 +99,10 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 
 // Run decides and acts until ctx ends or the store fails for good.
 func (e *Engine) Run(ctx context.Context) error {
+	sweeping, stopSweeping := context.WithCancel(ctx)
+	swept := make(chan struct{})
+	go func() { defer close(swept); e.sweep(sweeping) }()
+	defer func() { stopSweeping(); <-swept }()
 	defer close(e.stopped)
 	defer e.sessions.closeAll()
 	defer e.events.close()

@@ -25,6 +25,7 @@ type cluster struct {
 	stop   context.CancelFunc
 	done   chan struct{}
 	admin  Caller
+	ahead  atomic.Int64 // how far the engine's clock is before the real one, ns
 }
 
 // newCluster starts an engine on a store; a fresh store is founded.
@@ -36,7 +37,7 @@ func newCluster(t testing.TB, st store.Store) *cluster {
 	}
 	c := &cluster{t: t, logs: out, done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
-	c.engine, err = New(ctx, Options{Store: st, Logs: out, Log: slog.New(slog.DiscardHandler), Now: time.Now, Rand: rand.Reader})
+	c.engine, err = New(ctx, Options{Store: st, Logs: out, Log: slog.New(slog.DiscardHandler), Now: c.now, Rand: rand.Reader})
 	if err != nil {
 		cancel()
 		t.Fatal(err)
@@ -56,6 +57,8 @@ func newCluster(t testing.TB, st store.Store) *cluster {
 	t.Cleanup(c.close)
 	return c
 }
+
+func (c *cluster) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
 func (c *cluster) close() {
 	c.stop()

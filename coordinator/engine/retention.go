@@ -1,0 +1,53 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"substrate/coordinator"
+)
+
+const (
+	defaultLogRetention = 30 * 24 * time.Hour
+	sweepEvery          = time.Hour
+)
+
+// sweep removes output that is older than retention.logs, once an hour until ctx ends. Output of
+// workflows that have not ended is kept whatever its age.
+func (e *Engine) sweep(ctx context.Context) {
+	ticker := time.NewTicker(sweepEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if err := e.sweepOnce(ctx); err != nil {
+				e.opt.Log.Warn("old output could not be removed", "err", err)
+			}
+		}
+	}
+}
+
+func (e *Engine) sweepOnce(ctx context.Context) error {
+	keepFor := defaultLogRetention
+	open := map[coordinator.WorkflowID]bool{}
+	err := e.view(ctx, func(s *state) {
+		if r := s.config.checked.Retention.Logs; r != nil {
+			keepFor = *r
+		}
+		for id, w := range s.workflows {
+			if w.open > 0 {
+				open[id] = true
+			}
+		}
+	})
+	if err != nil || keepFor == 0 {
+		return err
+	}
+	n, err := e.opt.Logs.Expire(e.opt.Now().Add(-keepFor), func(id coordinator.WorkflowID) bool { return open[id] })
+	if n > 0 {
+		e.opt.Log.Info("removed old output", "workflows", n, "older_than", keepFor)
+	}
+	return err
+}
