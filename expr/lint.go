@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/expr-lang/expr/ast"
@@ -155,9 +156,24 @@ func (w *linter) pattern(n *ast.BinaryNode, p *ast.StringNode) {
 	}
 	host := w.nameOf(n.Left)
 	if (host == "hostname()" || host == "fqdn()") && !(anchored(re, true) && anchored(re, false)) {
-		w.add(LintUnanchoredHost, at, "the pattern may match in the middle of a name: xcompute-15 and compute-151 too",
-			"anchor both ends: ^…$")
+		w.add(LintUnanchoredHost, at, "the pattern may match in the middle of a longer name",
+			"anchor both ends: "+strconv.Quote(anchorBoth(p.Value, re)))
 	}
+}
+
+// anchorBoth is the pattern for whole texts only.
+func anchorBoth(pattern string, re *syntax.Regexp) string {
+	start, end := "^", "$"
+	if strings.Contains(pattern, "|") { // parsing may have merged the alternatives
+		start, end = "^(", ")$"
+	}
+	if anchored(re, true) {
+		start = strings.TrimPrefix(start, "^")
+	}
+	if anchored(re, false) {
+		end = strings.TrimSuffix(end, "$")
+	}
+	return start + pattern + end
 }
 
 // anchored reports whether every match touches the start (or the end) of the text.

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -82,6 +83,25 @@ func TestFindingsHavePlaces(t *testing.T) {
 	for _, f := range got {
 		if f.Line != 2 || f.Column != 22 || f.Message == "" || f.Hint == "" {
 			t.Errorf("finding %+v, want line 2, column 22", f)
+		}
+	}
+}
+
+func TestUnanchoredHostnameSaysWhatToWrite(t *testing.T) {
+	for src, want := range map[string]string{
+		`hostname() matches "rack-[0-9]{3}"`: `anchor both ends: "^rack-[0-9]{3}$"`,
+		`hostname() matches "^rack\\d"`:      `anchor both ends: "^rack\\d$"`,
+		`hostname() matches "a|b"`:           `anchor both ends: "^(a|b)$"`,
+		`hostname() matches "^a$|b$"`:        `anchor both ends: "^(^a$|b$)"`,
+	} {
+		found := LintCondition(src)
+		if len(found) != 1 || found[0].Code != LintUnanchoredHost || found[0].Hint != want {
+			t.Errorf("%s: %+v, want the hint %s", src, found, want)
+			continue
+		}
+		fixed := strings.TrimPrefix(found[0].Hint, "anchor both ends: ")
+		if again := LintCondition("hostname() matches " + fixed); len(again) != 0 {
+			t.Errorf("%s: the hint has findings: %+v", fixed, again)
 		}
 	}
 }
