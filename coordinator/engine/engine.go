@@ -58,13 +58,17 @@ type Engine struct {
 	ec2      *spec.Catalogue
 	nextPass time.Time // no scheduling pass before: passes take at most half of the loop's time
 	lastTurn time.Time // end of the last turn
+	pace     time.Duration
 
 	lastEstimate time.Time
 }
 
-// pace is how soon a turn follows the last: under load it lets what comes at about the same time share one
-// decision and one durable write. A lone request does not wait.
-const pace = 2 * time.Millisecond
+// A turn follows the last after as long as that one took, within these bounds: under load, what comes at
+// about the same time shares one decision and one durable write. A lone request does not wait.
+const (
+	minPace = 2 * time.Millisecond
+	maxPace = 10 * time.Millisecond
+)
 
 // maxBatch bounds how many commands share one durable write.
 const maxBatch = 2048
@@ -114,7 +118,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			wake.Stop()
 			return nil
 		case c := <-e.commands:
-			if rest := pace - e.opt.Now().Sub(e.lastTurn); rest > 0 {
+			if rest := e.pace - e.opt.Now().Sub(e.lastTurn); rest > 0 {
 				time.Sleep(rest)
 			}
 			batch = e.drain(c)
@@ -171,6 +175,7 @@ func (e *Engine) turn(ctx context.Context, batch []*command) error {
 		close(c.done)
 	}
 	e.lastTurn = e.opt.Now()
+	e.pace = min(max(e.lastTurn.Sub(t.now), minPace), maxPace)
 	return nil
 }
 

@@ -34,7 +34,9 @@ func (t *tx) set(a *allocation, to coordinator.Status) {
 	if to != coordinator.StatusQueued && to != coordinator.StatusPending {
 		a.wait = nil
 	}
-	s.dirty = true
+	if !from.Holds() || !to.Holds() { // a start that is confirmed frees and takes nothing
+		s.dirty = true
+	}
 	t.touch(a)
 	t.wake(j)
 }
