@@ -1,4 +1,4 @@
-// Program substrate is the command line for administrators and users. It holds flags and tables;
+// Command substrate is the command line for administrators and users. It holds flags and tables;
 // everything it shows or changes lives in the coordinator.
 package main
 
