@@ -91,6 +91,7 @@ func (a *app) root() *cobra.Command {
 		a.organizationCommand(), a.groupCommand(), a.userCommand(), a.grantCommand(), a.whoamiCommand(), a.versionCommand(),
 	)
 	for _, c := range root.Commands() {
+		argumentsByName(c)
 		groupsNeedVerbs(c)
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usagef("%v", err) })
@@ -116,6 +117,28 @@ func groupsNeedVerbs(c *cobra.Command) {
 			}
 			return usagef("%q needs one of %s", cmd.CommandPath(), strings.Join(verbs, ", "))
 		}
+	}
+}
+
+// argumentsByName makes a wrong number of arguments say which are expected.
+func argumentsByName(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		argumentsByName(sub)
+	}
+	check := c.Args
+	if check == nil {
+		return
+	}
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		if check(cmd, args) == nil {
+			return nil
+		}
+		_, expected, _ := strings.Cut(cmd.Use, " ")
+		if expected == "" {
+			expected = "no arguments"
+		}
+		return failf(exitUsage, "see `"+cmd.CommandPath()+" --help`", "cannot run %s: expected %s, got %s",
+			cmd.CommandPath(), expected, counted(len(args), "argument"))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -79,7 +80,7 @@ func fromRPC(server string, err error) error {
 	case codes.Unavailable, codes.DeadlineExceeded:
 		f.code = exitUnavailable
 		if !informed { // the transport speaks, not the coordinator
-			f.message = fmt.Sprintf("cannot reach the coordinator at %s: %s", server, st.Message())
+			f.message = fmt.Sprintf("cannot reach the coordinator at %s: %s", server, transportCause(st.Message()))
 			f.hint = "is it running, and is the address right? See --server, SUBSTRATE_SERVER and `substrate context list`"
 		}
 	case codes.Canceled:
@@ -90,6 +91,20 @@ func fromRPC(server string, err error) error {
 		}
 	}
 	return f
+}
+
+// transportCause leaves out what the transport wraps around the system's own words.
+func transportCause(message string) string {
+	const before = `connection error: desc = "`
+	inner, ok := strings.CutPrefix(message, before)
+	if !ok {
+		return message
+	}
+	inner = strings.TrimSuffix(inner, `"`)
+	if _, cause, ok := strings.Cut(inner, "transport: Error while dialing: "); ok {
+		return cause
+	}
+	return strings.TrimPrefix(inner, "transport: ")
 }
 
 func exitCode(err error) int {
