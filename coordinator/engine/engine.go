@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
 	"substrate/coordinator/logs"
 	"substrate/coordinator/spec"
 	"substrate/coordinator/store"
@@ -56,6 +57,7 @@ type Engine struct {
 	events   *eventRing
 	sessions sessions
 	ec2      *spec.Catalogue
+	ca       *auth.CA  // never changes
 	nextPass time.Time // no scheduling pass before: passes take at most half of the loop's time
 	lastTurn time.Time // end of the last turn
 	pace     time.Duration
@@ -98,6 +100,7 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 	if err := e.reload(ctx); err != nil {
 		return nil, err
 	}
+	e.ca = e.state.ca
 	return e, nil
 }
 

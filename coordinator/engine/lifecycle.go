@@ -21,7 +21,7 @@ func (t *tx) set(a *allocation, to coordinator.Status) {
 	j.counts[to]++
 	a.record.Status = to
 	s.index(a)
-	if to == coordinator.StatusRunning && a.record.Attempt == 1 {
+	if to == coordinator.StatusRunning && !a.ranBefore() {
 		j.started++
 	}
 	if from.Holds() && !to.Holds() {
@@ -39,6 +39,16 @@ func (t *tx) set(a *allocation, to coordinator.Status) {
 	}
 	t.touch(a)
 	t.wake(j)
+}
+
+// ranBefore reports whether an earlier attempt has run.
+func (a *allocation) ranBefore() bool {
+	for _, p := range a.record.Past {
+		if !p.Started.IsZero() {
+			return true
+		}
+	}
+	return false
 }
 
 // index files an allocation under what it is now.
@@ -175,7 +185,7 @@ func (j *job) outcome(want coordinator.DependencyStatus) dependency {
 // neverStarted reports whether some task ended without having run.
 func (j *job) neverStarted() bool {
 	for _, a := range j.allocations {
-		if a.record.Status.Ended() && a.record.Started.IsZero() {
+		if a.record.Status.Ended() && a.record.Started.IsZero() && !a.ranBefore() {
 			return true
 		}
 	}

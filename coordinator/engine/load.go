@@ -225,7 +225,7 @@ func (e *Engine) loadAllocations(ctx context.Context, s *state) error {
 		j.counts[a.record.Status]--
 		j.counts[rec.Status]++
 		a.record = rec
-		if !rec.Started.IsZero() || len(rec.Past) > 0 {
+		if !rec.Started.IsZero() || a.ranBefore() {
 			j.started++
 		}
 		if rec.Status.Ended() {

@@ -7,10 +7,7 @@ import (
 	"substrate/coordinator"
 )
 
-const (
-	defaultLogRetention = 30 * 24 * time.Hour
-	sweepEvery          = time.Hour
-)
+const sweepEvery = time.Hour
 
 // sweep removes output that is older than retention.logs, once an hour until ctx ends. Output of
 // workflows that have not ended is kept whatever its age.
@@ -30,24 +27,22 @@ func (e *Engine) sweep(ctx context.Context) {
 }
 
 func (e *Engine) sweepOnce(ctx context.Context) error {
-	keepFor := defaultLogRetention
+	var keepFor *time.Duration
 	open := map[coordinator.WorkflowID]bool{}
 	err := e.view(ctx, func(s *state) {
-		if r := s.config.checked.Retention.Logs; r != nil {
-			keepFor = *r
-		}
+		keepFor = s.config.checked.Retention.Logs // nil: for ever
 		for id, w := range s.workflows {
 			if w.open > 0 {
 				open[id] = true
 			}
 		}
 	})
-	if err != nil || keepFor == 0 {
+	if err != nil || keepFor == nil {
 		return err
 	}
-	n, err := e.opt.Logs.Expire(e.opt.Now().Add(-keepFor), func(id coordinator.WorkflowID) bool { return open[id] })
+	n, err := e.opt.Logs.Expire(e.opt.Now().Add(-*keepFor), func(id coordinator.WorkflowID) bool { return open[id] })
 	if n > 0 {
-		e.opt.Log.Info("removed old output", "workflows", n, "older_than", keepFor)
+		e.opt.Log.Info("removed old output", "workflows", n, "older_than", *keepFor)
 	}
 	return err
 }

@@ -34,6 +34,11 @@ func TestOldOutputGoesUnlessItsWorkflowIsOpen(t *testing.T) {
 		t.Fatalf("young output went: %v", err)
 	}
 	c.ahead.Store(int64(2 * time.Hour))
+	c.set(plainConfig + "retention: {logs: 0}\n")
+	if err := c.engine.sweepOnce(t.Context()); err != nil || size(runs[0]) != 5 {
+		t.Fatalf("output that is to be kept for ever went: %v", err)
+	}
+	c.set(plainConfig + "retention: {logs: 1h}\n# again\n")
 	if err := c.engine.sweepOnce(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -454,7 +454,7 @@ func (e *Engine) AdminToken(ctx context.Context) (text string, err error) {
 }
 
 // ServerIdentity is the cluster's authority, for the daemon's listeners.
-func (e *Engine) ServerIdentity() *auth.CA { return e.state.ca }
+func (e *Engine) ServerIdentity() *auth.CA { return e.ca }
 
 // CreateJoinToken makes a token with which nodes join, for a time and a number of uses.
 func (e *Engine) CreateJoinToken(ctx context.Context, c Caller, ttl time.Duration, uses uint32) (text string, expires time.Time, err error) {

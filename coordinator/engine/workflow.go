@@ -110,7 +110,9 @@ func (e *Engine) accept(t *tx, op string, rec workflowRecord) (coordinator.Workf
 		return "", coordinator.Errorf(coordinator.ErrExhausted, op, "%d jobs wait or run already, at most %d do", s.open, e.opt.MaxOpenAllocations).
 			WithHint("try again when some have ended")
 	}
-	s.fillWalltimes(&rec.Spec)
+	if err := s.fillWalltimes(op, &rec.Spec); err != nil {
+		return "", err
+	}
 	id, err := newWorkflowID(t.now, e.opt.Rand)
 	if err != nil {
 		return "", err
@@ -136,13 +138,21 @@ func (e *Engine) accept(t *tx, op string, rec workflowRecord) (coordinator.Workf
 	return id, nil
 }
 
-// fillWalltimes gives jobs without a walltime the longest of their class.
-func (s *state) fillWalltimes(spec *coordinator.WorkflowSpec) {
+// fillWalltimes gives jobs without a walltime the longest of their class, and refuses longer ones.
+func (s *state) fillWalltimes(op string, spec *coordinator.WorkflowSpec) error {
 	for i := range spec.Jobs {
-		if j := &spec.Jobs[i]; j.Kind != coordinator.KindService && j.Walltime == 0 {
-			j.Walltime = s.config.Scheduler.MaxWalltime[j.Class]
+		j := &spec.Jobs[i]
+		longest := s.config.Scheduler.MaxWalltime[j.Class]
+		switch {
+		case j.Kind == coordinator.KindService:
+		case j.Walltime == 0:
+			j.Walltime = longest
+		case longest > 0 && j.Walltime > longest:
+			return coordinator.Errorf(coordinator.ErrInvalid, op, "job %s asks for %s, the longest walltime of class %s is %s", j.Name, j.Walltime, j.Class, longest).
+				WithHint("shorten policy.timeout.execute or max-minutes, or run it as a service")
 		}
 	}
+	return nil
 }
 
 // newWorkflowID makes a UUIDv7 of the engine's time and chance.
@@ -203,7 +213,10 @@ func (e *Engine) ValidateWorkflow(ctx context.Context, c Caller, file string, ya
 			diags = append(diags, strictyaml.Diagnostic{File: file, Message: err.Error()})
 			return
 		}
-		s.fillWalltimes(&spec)
+		if err := s.fillWalltimes("run workflow", &spec); err != nil {
+			diags = append(diags, strictyaml.Diagnostic{File: file, Message: err.Error()})
+			return
+		}
 		w := newWorkflow("", workflowRecord{Spec: spec, Owner: owner, Priorities: prio})
 		for _, j := range w.jobs {
 			if err := s.refuseImpossible("run job "+j.spec.Name, j); err != nil {
