@@ -1,7 +1,7 @@
 package expr
 
 import (
-	"fmt"
+	"errors"
 	"reflect"
 	"strings"
 
@@ -18,7 +18,7 @@ func (l *language) truth(src string, env *NodeEnv) (any, error) {
 	case True, False:
 		return out.Value == True, nil
 	case Failed:
-		return nil, fmt.Errorf("cannot evaluate expression: %s", out.Err)
+		return nil, errors.New(out.Err)
 	}
 	return nil, nil
 }
@@ -26,7 +26,7 @@ func (l *language) truth(src string, env *NodeEnv) (any, error) {
 func runAny(m *vm.VM, p *vm.Program, env any) (any, error) {
 	out, err := run(m, p, env)
 	if err != nil {
-		return nil, &evalError{"expression", err}
+		return nil, err
 	}
 	return out, nil
 }

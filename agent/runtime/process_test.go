@@ -46,7 +46,7 @@ func TestEnds(t *testing.T) {
 		{name: "not executable", spec: Spec{Command: []string{plain}}, cause: CauseStartFailed, message: "it is not executable"},
 		{name: "directory", spec: Spec{Command: []string{"/tmp"}}, cause: CauseStartFailed, message: "it is a directory"},
 		{name: "no interpreter", spec: Spec{Script: "#!/no/such/interpreter\n"}, cause: CauseStartFailed, message: "its interpreter does not exist"},
-		{name: "image", spec: Spec{Image: "docker://x", Command: []string{"true"}}, cause: CauseStartFailed, message: "this node has no podman runtime"},
+		{name: "image", spec: Spec{Image: "docker://x", Command: []string{"true"}}, cause: CauseStartFailed, message: "this version runs no containers"},
 		{name: "mount source", spec: Spec{Command: []string{"true"}, Mounts: []Mount{{"/no/such", "/no/such"}}}, cause: CauseStartFailed, message: "cannot mount /no/such"},
 		{name: "mount target", spec: Spec{Command: []string{"true"}, Mounts: []Mount{{"/tmp", "/data"}}}, cause: CauseStartFailed, message: "cannot mount /tmp at /data"},
 		{name: "mount in place", spec: Spec{Command: []string{"true"}, Mounts: []Mount{{"/tmp", "/tmp"}}}, cause: CauseExited},
@@ -91,8 +91,7 @@ func TestEnvironment(t *testing.T) {
 	}
 	want := map[string]string{
 		"PATH": defaultPath, "LANG": "C.UTF-8", "SHELL": "/bin/sh", "FOO": "bar baz",
-		"SUBSTRATE_RUN_ID": string(id), "SUBSTRATE_ALLOCATION": "0190-wf/train/7", "SUBSTRATE_WORKFLOW": "0190-wf",
-		"SUBSTRATE_JOB": "train", "SUBSTRATE_TASK": "7", "SUBSTRATE_ATTEMPT": "2", "SUBSTRATE_CORES": "4",
+		"SUBSTRATE_RUN_ID": string(id), "SUBSTRATE_CORES": "4",
 		"SUBSTRATE_RANK": "1", "SUBSTRATE_NODES": "a,b",
 	}
 	for k, v := range want {

@@ -77,22 +77,3 @@ func DecodeRunID(name string) (RunID, bool) {
 func plainIDByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_' || c == '.'
 }
-
-// runIDVars are the SUBSTRATE_* variables that an id of the form "<workflow>/<job>[/<task>]#<attempt>" tells.
-func runIDVars(id RunID) []string {
-	vars := []string{"SUBSTRATE_RUN_ID=" + string(id)}
-	at := strings.LastIndexByte(string(id), '#')
-	if at < 0 {
-		return vars
-	}
-	allocation, attempt := string(id[:at]), string(id[at+1:])
-	vars = append(vars, "SUBSTRATE_ALLOCATION="+allocation, "SUBSTRATE_ATTEMPT="+attempt)
-	parts := strings.Split(allocation, "/")
-	if len(parts) >= 2 {
-		vars = append(vars, "SUBSTRATE_WORKFLOW="+parts[0], "SUBSTRATE_JOB="+parts[1])
-	}
-	if len(parts) == 3 {
-		vars = append(vars, "SUBSTRATE_TASK="+parts[2])
-	}
-	return vars
-}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// RunID names one attempt of an allocation. It is opaque here but for the SUBSTRATE_* variables.
+// RunID names one attempt of an allocation. It is opaque here.
 type RunID string
 
 // Bytes of memory or output.

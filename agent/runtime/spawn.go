@@ -26,7 +26,7 @@ type launch struct {
 func prepare(s storedSpec, dir string) (launch, error) {
 	spec, acc := s.Spec, s.Account
 	if spec.Image != "" {
-		return launch{}, fmt.Errorf("cannot use image %q: this node has no podman runtime", spec.Image)
+		return launch{}, fmt.Errorf("cannot use image %q: this version runs no containers", spec.Image)
 	}
 	if err := checkMounts(spec.Mounts); err != nil {
 		return launch{}, err
@@ -145,9 +145,8 @@ func environment(s storedSpec, dir string) []string {
 		"SUBSTRATE_NODES=" + strings.Join(s.Spec.Nodes, ","),
 		"SUBSTRATE_NOTICE_FILE=" + filepath.Join(dir, noticeFile),
 	}
-	id := runIDVars(s.Spec.ID)
-	env = append(append(env, id...), s.Spec.Env...)
-	return lastWins(append(env, id[0]))
+	env = append(env, s.Spec.Env...)
+	return lastWins(append(env, "SUBSTRATE_RUN_ID="+string(s.Spec.ID)))
 }
 
 func lastWins(env []string) []string {

@@ -21,6 +21,7 @@ const (
 	refusedByPolicy     refusal = "policy"
 	refusedByAnnotation refusal = "annotation"
 	refusedByResources  refusal = "resources"
+	refusedByClass      refusal = "class"
 )
 
 // admission is which definitions a job may use, as of one version of configuration, grants and hardware.
@@ -76,6 +77,9 @@ func (s *state) admit(j *job) *admission {
 func (s *state) refusalOf(j *job, d *coordinator.Definition, env *expr.RequestEnv, doc grant.Document, grantErr error) (refusal, string) {
 	if d.Kind != "static" {
 		return refusedByBackend, fmt.Sprintf("provisioner %s: backend not in this build", d.Kind)
+	}
+	if j.spec.Class == coordinator.ClassReserved {
+		return refusedByClass, "reserved work runs in a reservation only, and this version has none"
 	}
 	if grantErr != nil {
 		return refusedByGrant, grantErr.Error()

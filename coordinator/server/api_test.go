@@ -192,8 +192,10 @@ func TestManyDiagnosticsAreCut(t *testing.T) {
 
 func TestPanicIsInternalAndNothingElseEnds(t *testing.T) {
 	f := &fakeEngine{
-		nodeFunc:   func(context.Context, coordinator.NodeID) (engine.NodeView, error) { panic("secret detail") },
-		eventsFunc: func(context.Context, engine.Caller, string, uint64, bool, func([]engine.Event) error) error { panic("stream") },
+		nodeFunc: func(context.Context, coordinator.NodeID) (engine.NodeView, error) { panic("secret detail") },
+		eventsFunc: func(context.Context, engine.Caller, string, uint64, bool, func([]engine.Event) error) error {
+			panic("stream")
+		},
 		statusFunc: func(context.Context) (engine.StatusView, error) { return engine.StatusView{ClusterID: "c"}, nil },
 	}
 	a := startAPI(t, f, true)
