@@ -145,10 +145,18 @@ func (v Value) Float(low, high float64) (float64, bool) {
 		return 0, false
 	}
 	if f < low || f > high {
-		v.Errorf(CodeValue, "the number %s is outside the range %v to %v", v.node.Value, low, high)
+		v.Errorf(CodeValue, "the number %s is outside the range %s to %s", v.node.Value, numeral(low), numeral(high))
 		return 0, false
 	}
 	return f, true
+}
+
+// numeral writes a number without an exponent where that is readable.
+func numeral(f float64) string {
+	if math.Abs(f) < 1e15 {
+		return strconv.FormatFloat(f, 'f', -1, 64)
+	}
+	return fmt.Sprint(f)
 }
 
 // Floats makes a Reader for a range.

@@ -36,7 +36,7 @@ func ParseSize(s string) (uint64, error) {
 		return 0, fmt.Errorf("%s is not a whole number of bytes", quoted(s))
 	}
 	if !r.Num().IsInt64() {
-		return 0, fmt.Errorf("%s is too large", quoted(s))
+		return 0, fmt.Errorf("%s is too large: sizes are below 8192PiB", quoted(s))
 	}
 	return r.Num().Uint64(), nil
 }
@@ -91,6 +91,9 @@ func (v Value) Size() (uint64, bool) {
 func sizeHint(s string) string {
 	number := strings.TrimRight(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ ")
 	unit := strings.ToLower(strings.TrimLeft(s[len(number):], " "))
+	if _, known := sizeUnit(strings.TrimLeft(s[len(number):], " ")); known && number != "" {
+		return "" // the number is what is wrong
+	}
 	if number != "" && unit != "" && strings.Contains("kmgtp", unit[:1]) {
 		u := strings.ToUpper(unit[:1])
 		if unit == strings.ToLower(u)+"b" {

@@ -159,10 +159,13 @@ func (v Value) List() ([]Value, bool) {
 }
 
 func listHint(v Value) string {
-	if v.node.Kind == yaml.ScalarNode && v.node.Tag != "!!null" {
-		return "write [" + v.node.Value + "]"
+	switch {
+	case v.node.Kind != yaml.ScalarNode || v.node.Tag == "!!null":
+		return ""
+	case v.node.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0: // without quotes it may be something else
+		return "write [" + strconv.Quote(v.node.Value) + "]"
 	}
-	return ""
+	return "write [" + v.node.Value + "]"
 }
 
 // Entry is a key of a map with free keys. Key's path is that of the value.

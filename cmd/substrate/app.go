@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"slices"
@@ -181,10 +182,14 @@ func (a *app) readFile(name string, most int64) ([]byte, error) {
 	}
 	data, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err != nil {
+		var path *fs.PathError
+		if errors.As(err, &path) {
+			err = path.Err // the name is said already
+		}
 		return nil, fmt.Errorf("cannot read %s: %w", name, err)
 	}
 	if int64(len(data)) > most {
-		return nil, fmt.Errorf("cannot read %s: it is larger than %d bytes", name, most)
+		return nil, fmt.Errorf("cannot read %s: it is larger than %s", name, size(uint64(most)))
 	}
 	return data, nil
 }

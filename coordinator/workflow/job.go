@@ -150,7 +150,11 @@ func (j *job) fill(l layers, kind coordinator.Kind) {
 // what reads command, script and image.
 func (j *job) what(command, script, image strictyaml.Value) {
 	s := &j.spec
-	if command.Valid() {
+	j.given = command.Valid() || script.Valid() || image.Valid()
+	if command.Valid() && command.IsText() {
+		command.Report(strictyaml.SeverityError, strictyaml.CodeType, "expected a list of a program and its arguments, found a text",
+			"write [program, argument], or give a line of shell as script")
+	} else if command.Valid() {
 		s.Command, _ = strictyaml.ListOf(argument)(command)
 		if len(s.Command) == 0 && command.IsList() {
 			command.Errorf(strictyaml.CodeValue, "the command is empty")
@@ -190,7 +194,7 @@ func (j *job) work(own strictyaml.Value) {
 	switch {
 	case len(s.Command) > 0 && s.Script != "":
 		own.Report(strictyaml.SeverityError, strictyaml.CodeValue, "a job has a command or a script, not both", "")
-	case len(s.Command) == 0 && s.Script == "" && s.Image == "":
+	case !j.given: // what is there and wrong has its own finding
 		own.Report(strictyaml.SeverityError, strictyaml.CodeMissing, "the job has no command, no script and no image", "")
 	}
 }

@@ -58,6 +58,7 @@ type job struct {
 	spec  coordinator.JobSpec
 	key   strictyaml.Value
 	needs []need
+	given bool // there is a command, script or image, good or bad
 	// defaults marks the pseudo job that checks defaults.job; it may hold what only services take.
 	defaults bool
 }
