@@ -1,6 +1,9 @@
 package server
 
 import (
+	"strings"
+	"unicode"
+
 	"substrate/coordinator"
 	"substrate/coordinator/engine"
 	"substrate/proto/apiv1"
@@ -78,6 +81,19 @@ func (p Permission) check(method string, c engine.Caller) error {
 	if p.allows(c) {
 		return nil
 	}
-	return coordinator.Errorf(coordinator.ErrDenied, "call "+shortMethod(method), "user %q lacks the permission %q", c.Name, p).
+	return coordinator.Errorf(coordinator.ErrDenied, deed(method), "user %q lacks the permission %q", c.Name, p).
 		WithHint("ask a cluster administrator")
+}
+
+// deed says a method in words: "append provisioner definitions".
+func deed(method string) string {
+	name := method[strings.LastIndex(method, "/")+1:]
+	var b strings.Builder
+	for i, r := range name {
+		if r >= 'A' && r <= 'Z' && i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
 }
