@@ -10,7 +10,7 @@ import (
 type ErrorKind uint8
 
 const (
-	KindInternalError ErrorKind = iota // a defect or a failed disk
+	ErrInternal ErrorKind = iota // a defect or a failed disk
 	ErrInvalid                         // the input is wrong and stays wrong
 	ErrNotFound
 	ErrExists
@@ -45,11 +45,11 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	return &c
 }
 
-// KindOf is the kind of the first *Error in err's chain, KindInternalError without one.
-func KindOf(err error) ErrorKind {
+// ErrorKindOf is the kind of the first *Error in err's chain, ErrInternal without one.
+func ErrorKindOf(err error) ErrorKind {
 	var e *Error
 	if errors.As(err, &e) {
 		return e.Kind
 	}
-	return KindInternalError
+	return ErrInternal
 }

@@ -128,13 +128,13 @@ func TestSignNodeRefuses(t *testing.T) {
 		{"weak key", weak, node, start(), time.Hour, coordinator.ErrInvalid},
 		{"huge request", make([]byte, maxCSR+1), node, start(), time.Hour, coordinator.ErrInvalid},
 		{"bad name", good, "a/../coordinator", start(), time.Hour, coordinator.ErrInvalid},
-		{"no lifetime", good, node, start(), 0, coordinator.KindInternalError},
-		{"expired CA", good, node, ca.cert.NotAfter.Add(time.Hour), time.Hour, coordinator.KindInternalError},
+		{"no lifetime", good, node, start(), 0, coordinator.ErrInternal},
+		{"expired CA", good, node, ca.cert.NotAfter.Add(time.Hour), time.Hour, coordinator.ErrInternal},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			raw, err := ca.SignNode(tt.csr, tt.node, tt.now, tt.lifetime, rand.Reader)
-			if err == nil || coordinator.KindOf(err) != tt.kind || !strings.HasPrefix(err.Error(), "cannot ") {
+			if err == nil || coordinator.ErrorKindOf(err) != tt.kind || !strings.HasPrefix(err.Error(), "cannot ") {
 				t.Errorf("got %d bytes, %v", len(raw), err)
 			}
 		})
@@ -163,7 +163,7 @@ func TestNodeFromCertificateRefusesOtherProfiles(t *testing.T) {
 	}
 	for name, change := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got, err := NodeFromCertificate(forge(t, ca, start(), change).Leaf); coordinator.KindOf(err) != coordinator.ErrUnauthenticated {
+			if got, err := NodeFromCertificate(forge(t, ca, start(), change).Leaf); coordinator.ErrorKindOf(err) != coordinator.ErrUnauthenticated {
 				t.Errorf("node %q, %v", got, err)
 			}
 		})

@@ -71,7 +71,7 @@ func TestTable(t *testing.T) {
 	}
 	for _, tt := range tests {
 		err := table.Authorize(tt.caller, tt.method, Target{})
-		if (err == nil) != tt.ok || err != nil && coordinator.KindOf(err) != tt.kind {
+		if (err == nil) != tt.ok || err != nil && coordinator.ErrorKindOf(err) != tt.kind {
 			t.Errorf("%s by %+v: %v", tt.method, tt.caller, err)
 		}
 	}

@@ -140,7 +140,7 @@ func TestHandshakeWithNodeCertificate(t *testing.T) {
 	if err != nil || got != node || KeyOf(cert) == "" {
 		t.Errorf("node is %q, %v", got, err)
 	}
-	if _, _, err := newCA(t, "another").NodeFromTLS(state); coordinator.KindOf(err) != coordinator.ErrUnauthenticated {
+	if _, _, err := newCA(t, "another").NodeFromTLS(state); coordinator.ErrorKindOf(err) != coordinator.ErrUnauthenticated {
 		t.Errorf("another cluster took the node: %v", err)
 	}
 }
@@ -153,7 +153,7 @@ func TestJoinNeedsNoCertificateButHasNoNode(t *testing.T) {
 	if serverErr != nil || clientErr != nil {
 		t.Fatalf("server: %v, client: %v", serverErr, clientErr)
 	}
-	if got, _, err := ca.NodeFromTLS(state); coordinator.KindOf(err) != coordinator.ErrUnauthenticated {
+	if got, _, err := ca.NodeFromTLS(state); coordinator.ErrorKindOf(err) != coordinator.ErrUnauthenticated {
 		t.Errorf("node %q without a certificate, %v", got, err)
 	}
 }

@@ -61,10 +61,10 @@ func TestJoinTokenIsOneWordAndKeepsItsSecret(t *testing.T) {
 
 func TestNewJoinTokenRefuses(t *testing.T) {
 	pin := Pin(newCA(t, cluster))
-	if _, _, err := NewJoinToken(pin, 0, start(), time.Hour, rand.Reader); coordinator.KindOf(err) != coordinator.ErrInvalid {
+	if _, _, err := NewJoinToken(pin, 0, start(), time.Hour, rand.Reader); coordinator.ErrorKindOf(err) != coordinator.ErrInvalid {
 		t.Errorf("no uses: %v", err)
 	}
-	if _, _, err := NewJoinToken(pin, 1, start(), 0, rand.Reader); coordinator.KindOf(err) != coordinator.ErrInvalid {
+	if _, _, err := NewJoinToken(pin, 1, start(), 0, rand.Reader); coordinator.ErrorKindOf(err) != coordinator.ErrInvalid {
 		t.Errorf("no lifetime: %v", err)
 	}
 	if _, _, err := NewJoinToken("short", 1, start(), time.Hour, rand.Reader); err == nil {
@@ -117,7 +117,7 @@ func TestRedeem(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			next, again, err := tt.token.Redeem(tt.secret, tt.node, tt.key, start().Add(tt.after))
 			if tt.says != "" {
-				if err == nil || coordinator.KindOf(err) != tt.kind || !strings.Contains(err.Error(), tt.says) {
+				if err == nil || coordinator.ErrorKindOf(err) != tt.kind || !strings.Contains(err.Error(), tt.says) {
 					t.Fatalf("error %v", err)
 				}
 				if next.UsesLeft != tt.token.UsesLeft {
@@ -251,7 +251,7 @@ func TestUserToken(t *testing.T) {
 		if (err == nil) != (tt.says == "") {
 			t.Errorf("%s: %v", tt.name, err)
 		}
-		if err != nil && (coordinator.KindOf(err) != coordinator.ErrUnauthenticated || !strings.Contains(err.Error(), tt.says)) {
+		if err != nil && (coordinator.ErrorKindOf(err) != coordinator.ErrUnauthenticated || !strings.Contains(err.Error(), tt.says)) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
@@ -259,7 +259,7 @@ func TestUserToken(t *testing.T) {
 		t.Errorf("header read as %v, %v", got, err)
 	}
 	for _, header := range []string{"", "Basic " + text, "Bearer", "Bearer ", text, "Bearer " + text + "x", "Bearer " + text[:len(text)-1]} {
-		if _, err := BearerToken(header); coordinator.KindOf(err) != coordinator.ErrUnauthenticated || strings.Contains(fmt.Sprint(err), shown.Secret) {
+		if _, err := BearerToken(header); coordinator.ErrorKindOf(err) != coordinator.ErrUnauthenticated || strings.Contains(fmt.Sprint(err), shown.Secret) {
 			t.Errorf("header %q: %v", header, err)
 		}
 	}

@@ -217,7 +217,7 @@ func storeKind(err error) coordinator.ErrorKind {
 	if errors.Is(err, store.ErrUnknown) || errors.Is(err, store.ErrClosed) {
 		return coordinator.ErrUnavailable
 	}
-	return coordinator.KindInternalError
+	return coordinator.ErrInternal
 }
 
 // ConfigRevisions lists revisions, newest first.

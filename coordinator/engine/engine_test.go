@@ -174,7 +174,7 @@ definitions:
 	check(outcome(both)["guarded"], "grant", "does not name guarded")
 
 	_, err := c.engine.StartWorkflow(t.Context(), c.admin, StartWorkflow{File: "w", YAML: []byte("version: v1\nname: r\njobs:\n  j:\n    command: [x]\n    resource: {cpu: {cores: 4}}\n")})
-	if coordinator.KindOf(err) != coordinator.ErrDenied || !strings.Contains(err.Error(), "guarded refused by grant") || !strings.Contains(err.Error(), "open refused by resources") {
+	if coordinator.ErrorKindOf(err) != coordinator.ErrDenied || !strings.Contains(err.Error(), "guarded refused by grant") || !strings.Contains(err.Error(), "open refused by resources") {
 		t.Errorf("nothing admits it, got %v", err)
 	}
 }
@@ -217,7 +217,7 @@ func TestAlteredGrantsRefuse(t *testing.T) {
 			}
 			c := newCluster(t, clone)
 			_, err := c.engine.StartWorkflow(t.Context(), c.admin, StartWorkflow{File: "w", YAML: []byte(chain)})
-			if coordinator.KindOf(err) != coordinator.ErrDenied || !strings.Contains(err.Error(), "refused by grant") {
+			if coordinator.ErrorKindOf(err) != coordinator.ErrDenied || !strings.Contains(err.Error(), "refused by grant") {
 				t.Errorf("got %v", err)
 			}
 			v, err := c.engine.Grant(t.Context(), c.admin, "")
@@ -230,7 +230,7 @@ func TestAlteredGrantsRefuse(t *testing.T) {
 
 func TestConfigRevisions(t *testing.T) {
 	c := newCluster(t, store.NewMemory())
-	if _, _, err := c.engine.Config(t.Context(), nil); coordinator.KindOf(err) != coordinator.ErrNotFound {
+	if _, _, err := c.engine.Config(t.Context(), nil); coordinator.ErrorKindOf(err) != coordinator.ErrNotFound {
 		t.Errorf("no configuration yet: %v", err)
 	}
 	one := c.set(plainConfig)
@@ -243,11 +243,11 @@ func TestConfigRevisions(t *testing.T) {
 	}
 	stale := coordinator.Revision(1)
 	_, err := c.engine.SetConfig(t.Context(), c.admin, SetConfig{YAML: []byte(plainConfig), File: "f", IfRevision: &stale})
-	if coordinator.KindOf(err) != coordinator.ErrConflict {
+	if coordinator.ErrorKindOf(err) != coordinator.ErrConflict {
 		t.Errorf("stale --if-revision: %v", err)
 	}
 	_, err = c.engine.SetConfig(t.Context(), c.admin, SetConfig{YAML: []byte("definitions: [{id: x}]"), File: "bad.yaml"})
-	if coordinator.KindOf(err) != coordinator.ErrInvalid || !strings.Contains(err.Error(), "bad.yaml:1") {
+	if coordinator.ErrorKindOf(err) != coordinator.ErrInvalid || !strings.Contains(err.Error(), "bad.yaml:1") {
 		t.Errorf("a bad file: %v", err)
 	}
 	meta, yaml, err := c.engine.Config(t.Context(), &stale)
@@ -294,7 +294,7 @@ func TestIdempotencyKey(t *testing.T) {
 		t.Errorf("again: %+v %v", b, err)
 	}
 	in.YAML = append(in.YAML, "# other\n"...)
-	if _, err = c.engine.StartWorkflow(t.Context(), c.admin, in); coordinator.KindOf(err) != coordinator.ErrConflict {
+	if _, err = c.engine.StartWorkflow(t.Context(), c.admin, in); coordinator.ErrorKindOf(err) != coordinator.ErrConflict {
 		t.Errorf("same key, other file: %v", err)
 	}
 }
@@ -318,13 +318,13 @@ func TestMembersSeeTheirOrganisationOnly(t *testing.T) {
 		t.Fatalf("%+v %v", eve, err)
 	}
 	w := c.start(chain)
-	if _, err := c.engine.Workflow(t.Context(), eve, string(w.ID)); coordinator.KindOf(err) != coordinator.ErrNotFound {
+	if _, err := c.engine.Workflow(t.Context(), eve, string(w.ID)); coordinator.ErrorKindOf(err) != coordinator.ErrNotFound {
 		t.Errorf("eve sees another organisation's workflow: %v", err)
 	}
-	if _, err := c.engine.CreateUser(t.Context(), eve, NewUser{Name: "mallory", Admin: true}); coordinator.KindOf(err) != coordinator.ErrDenied {
+	if _, err := c.engine.CreateUser(t.Context(), eve, NewUser{Name: "mallory", Admin: true}); coordinator.ErrorKindOf(err) != coordinator.ErrDenied {
 		t.Errorf("eve made an administrator: %v", err)
 	}
-	if _, err := c.engine.Authenticate(t.Context(), text[:len(text)-1]+"x"); coordinator.KindOf(err) != coordinator.ErrUnauthenticated {
+	if _, err := c.engine.Authenticate(t.Context(), text[:len(text)-1]+"x"); coordinator.ErrorKindOf(err) != coordinator.ErrUnauthenticated {
 		t.Errorf("a wrong token: %v", err)
 	}
 }
@@ -497,7 +497,7 @@ func TestFailedWriteLosesNothing(t *testing.T) {
 			awaitNode(t, c, "n1", NodeReady)
 			st.FailCommit(1, fault)
 			_, err := c.engine.StartWorkflow(t.Context(), c.admin, StartWorkflow{File: "w", YAML: []byte(chain)})
-			if k := coordinator.KindOf(err); k != coordinator.ErrUnavailable && k != coordinator.ErrExhausted {
+			if k := coordinator.ErrorKindOf(err); k != coordinator.ErrUnavailable && k != coordinator.ErrExhausted {
 				t.Errorf("the write failed, got %v", err)
 			}
 			c.awaitStatus(c.start(chain).ID, coordinator.StatusFinished)

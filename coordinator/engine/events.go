@@ -138,7 +138,7 @@ func (e *Engine) storedEvents(ctx context.Context, id coordinator.WorkflowID, af
 	err := walk(ctx, e.opt.Store, prefix, func(entry store.Entry) error {
 		var events []Event
 		if err := json.Unmarshal(entry.Value, &events); err != nil {
-			return coordinator.Errorf(coordinator.KindInternalError, "read events", "record %s: %w", entry.Key, err)
+			return coordinator.Errorf(coordinator.ErrInternal, "read events", "record %s: %w", entry.Key, err)
 		}
 		for _, ev := range events {
 			if ev.Sequence > *after {

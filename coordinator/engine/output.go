@@ -109,7 +109,7 @@ func (e *Engine) copyStream(run coordinator.RunID, job, stream string, offset ui
 	for {
 		n, err := e.opt.Logs.ReadAt(run, stream, offset+done, buf)
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, logs.ErrNotFound) {
-			return done, coordinator.Errorf(coordinator.KindInternalError, "read output of "+string(run), "%w", err)
+			return done, coordinator.Errorf(coordinator.ErrInternal, "read output of "+string(run), "%w", err)
 		}
 		if n == 0 {
 			return done, nil

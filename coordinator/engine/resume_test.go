@@ -36,7 +36,7 @@ func TestHalfATurn(t *testing.T) {
 			c := newCluster(t, st)
 			c.join(newHost("n2", 64, succeed))
 			c.join(newHost("n1", 64, succeed)) // it has kept nothing: what ran there is given up
-			if _, err := c.engine.Workflow(t.Context(), c.admin, string(w.ID)); coordinator.KindOf(err) == coordinator.ErrNotFound {
+			if _, err := c.engine.Workflow(t.Context(), c.admin, string(w.ID)); coordinator.ErrorKindOf(err) == coordinator.ErrNotFound {
 				return
 			}
 			c.await(w.ID, "ended", func(v WorkflowView) bool { return v.Status.Ended() })

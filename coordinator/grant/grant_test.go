@@ -266,7 +266,7 @@ func TestCheck(t *testing.T) {
 			if tt.refusal == RefusalNone {
 				return
 			}
-			if coordinator.KindOf(plain) != coordinator.ErrDenied {
+			if coordinator.ErrorKindOf(plain) != coordinator.ErrDenied {
 				t.Errorf("kind of %v is not denied", plain)
 			}
 			if !strings.HasPrefix(plain.Error(), "cannot use grant of organisation ") || !strings.Contains(plain.Error(), tt.refusal.String()) {

@@ -72,7 +72,7 @@ func appendLog(session sessionReports, c *agentv1.LogChunk, a *acks) error {
 	}
 	run := coordinator.RunID(c.GetRunId())
 	next, err := session.AppendLog(run, c.GetStream(), c.GetOffset(), c.GetData(), c.GetLast())
-	switch coordinator.KindOf(err) {
+	switch coordinator.ErrorKindOf(err) {
 	case coordinator.ErrNotFound, coordinator.ErrInvalid, coordinator.ErrDenied, coordinator.ErrExhausted:
 		// The agent must not send a log again that nobody will ever take.
 		a.add(run, c.GetStream(), c.GetOffset()+uint64(len(c.GetData())))

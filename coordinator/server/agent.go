@@ -101,7 +101,7 @@ func (s *agentService) Join(ctx context.Context, r *agentv1.JoinRequest) (*agent
 	}
 	certificate, ca, err := s.agents.Join(ctx, r.GetToken(), r.GetNode(), r.GetCsr())
 	if err != nil {
-		if k := coordinator.KindOf(err); k == coordinator.ErrUnauthenticated || k == coordinator.ErrDenied {
+		if k := coordinator.ErrorKindOf(err); k == coordinator.ErrUnauthenticated || k == coordinator.ErrDenied {
 			s.failures.add(source, s.opts.Now())
 		}
 		return nil, err

@@ -71,7 +71,7 @@ func (g *gate) authenticate(ctx context.Context, token, from string) (engine.Cal
 		err = coordinator.Errorf(coordinator.ErrUnauthenticated, "authenticate", "the token names no user")
 	}
 	if err != nil {
-		if coordinator.KindOf(err) == coordinator.ErrUnauthenticated {
+		if coordinator.ErrorKindOf(err) == coordinator.ErrUnauthenticated {
 			g.failures.add(source, g.now())
 		}
 		return engine.Caller{}, err

@@ -32,7 +32,7 @@ type kindOf struct {
 
 func kinds() []kindOf {
 	return []kindOf{
-		{coordinator.KindInternalError, codes.Internal, "internal"},
+		{coordinator.ErrInternal, codes.Internal, "internal"},
 		{coordinator.ErrInvalid, codes.InvalidArgument, "invalid"},
 		{coordinator.ErrNotFound, codes.NotFound, "not-found"},
 		{coordinator.ErrExists, codes.AlreadyExists, "exists"},
@@ -62,7 +62,7 @@ func toStatus(err error) error {
 			return status.FromContextError(err).Err()
 		}
 	}
-	kind, hint := coordinator.KindOf(err), ""
+	kind, hint := coordinator.ErrorKindOf(err), ""
 	if isOurs {
 		hint = ce.Hint
 	} else if isDiagnostics {
