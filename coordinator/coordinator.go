@@ -40,7 +40,7 @@ func (a AllocationID) Run(attempt uint32) RunID {
 	return RunID(fmt.Sprintf("%s#%d", a, attempt))
 }
 
-// Class is the plan an allocation belongs to. Lower classes come first in the queue (rule 1).
+// Class is the class of service an allocation belongs to. Lower classes come first in the queue (rule 1).
 type Class uint8
 
 const (

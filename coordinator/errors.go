@@ -11,7 +11,7 @@ type ErrorKind uint8
 
 const (
 	ErrInternal ErrorKind = iota // a defect or a failed disk
-	ErrInvalid                         // the input is wrong and stays wrong
+	ErrInvalid                   // the input is wrong and stays wrong
 	ErrNotFound
 	ErrExists
 	ErrConflict        // somebody else changed it first; read again
