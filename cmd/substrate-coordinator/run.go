@@ -166,18 +166,22 @@ func serveAPI(ctx context.Context, s settings, l net.Listener, eng *engine.Engin
 		}
 		srv.TLSConfig = ca.APITLS(cert)
 	}
-	stopped := context.AfterFunc(ctx, func() {
+	drained := make(chan struct{})
+	running := context.AfterFunc(ctx, func() {
+		defer close(drained)
 		grace, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		if srv.Shutdown(grace) != nil {
 			_ = srv.Close() // streams that did not end in time
 		}
 	})
-	defer stopped()
 	if s.dev {
 		err = srv.Serve(l)
 	} else {
 		err = srv.ServeTLS(l, "", "")
+	}
+	if !running() {
+		<-drained // Serve returns when the shutdown begins: calls under way still want their answers
 	}
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil

@@ -31,6 +31,7 @@ type Limits struct {
 	MaxAllocations      int           // of one workflow; default 100,000
 	MaxOpenAllocations  int           // in the cluster; default 1,000,000
 	RetainedEvents      int           // kept in memory for followers; default 65,536
+	StopGrace           time.Duration // for the write that is under way when Run is told to stop; default 2 s
 }
 
 func (l Limits) withDefaults() Limits {
@@ -42,6 +43,9 @@ func (l Limits) withDefaults() Limits {
 	def(&l.MaxAllocations, 100_000)
 	def(&l.MaxOpenAllocations, 1_000_000)
 	def(&l.RetainedEvents, 65_536)
+	if l.StopGrace == 0 {
+		l.StopGrace = 2 * time.Second
+	}
 	if l.CertificateLifetime == 0 {
 		l.CertificateLifetime = 365 * 24 * time.Hour
 	}
@@ -113,6 +117,10 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer close(e.stopped)
 	defer e.sessions.closeAll()
 	defer e.events.close()
+	// A write that has begun is not cut off by the end: its callers deserve to know what became of it.
+	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(e.opt.StopGrace, cancel) })()
 	for {
 		wake := time.NewTimer(e.untilNext())
 		var batch []*command
@@ -128,7 +136,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-wake.C:
 		}
 		wake.Stop()
-		if err := e.turn(ctx, batch); err != nil {
+		if err := e.turn(work, batch); err != nil {
 			return err
 		}
 	}

@@ -37,7 +37,8 @@ func newCluster(t testing.TB, st store.Store) *cluster {
 	}
 	c := &cluster{t: t, logs: out, done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
-	c.engine, err = New(ctx, Options{Store: st, Logs: out, Log: slog.New(slog.DiscardHandler), Now: c.now, Rand: rand.Reader})
+	c.engine, err = New(ctx, Options{Store: st, Logs: out, Log: slog.New(slog.DiscardHandler), Now: c.now, Rand: rand.Reader,
+		Limits: Limits{StopGrace: time.Millisecond}})
 	if err != nil {
 		cancel()
 		t.Fatal(err)
