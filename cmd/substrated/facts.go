@@ -62,7 +62,10 @@ func evalCommand() *cobra.Command {
 		}
 		facts, _ := hwinfo.Read(*dir)
 		value, err := expr.EvalAny(args[0], expr.NewNodeEnv(facts))
-		if err != nil {
+		var place *expr.Error
+		if errors.As(err, &place) {
+			return failed(fmt.Errorf("cannot evaluate expression: line %d, column %d: %s", place.Line, place.Column, place.Message), place.Hint)
+		} else if err != nil {
 			return failed(fmt.Errorf("cannot evaluate expression: %w", err), "")
 		}
 		out := cmd.OutOrStdout()
