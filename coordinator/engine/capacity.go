@@ -84,9 +84,8 @@ func (e *Engine) probe(s *state, now time.Time, class coordinator.Class, gpu str
 	if class == coordinator.ClassReserved {
 		return nil
 	}
-	t := &tx{engine: e, state: s, now: now}
+	t := &tx{engine: e, state: s, now: now, probing: true}
 	snap := s.snapshot(t)
-	seq := s.seq
 	id := coordinator.AllocationID(fmt.Sprintf("~probe/%s", class))
 	req := sched.Request{ID: id, Class: class, Submitted: now, Nodes: 1, Walltime: time.Hour,
 		Resources: coordinator.Resources{Cores: 1, Memory: 1 << 30}}
@@ -98,7 +97,6 @@ func (e *Engine) probe(s *state, now time.Time, class coordinator.Class, gpu str
 	}
 	snap.Requests = append(snap.Requests, req)
 	plan := sched.Decide(snap)
-	s.seq = seq // the probe's warnings are nobody's events
 	wait := 0.0
 	for _, st := range plan.Starts {
 		if st.ID == id {

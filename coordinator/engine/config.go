@@ -94,6 +94,16 @@ func (a *activeConfig) regroup(nodes map[coordinator.NodeID]*node) {
 	}
 }
 
+// move files one node under its definition instead of an earlier one.
+func (a *activeConfig) move(n *node, from coordinator.DefinitionID) {
+	a.members[from] = slices.DeleteFunc(a.members[from], func(x *node) bool { return x == n })
+	if to := n.record.Definition; to != "" {
+		list := a.members[to]
+		i, _ := slices.BinarySearchFunc(list, n, func(x, y *node) int { return cmp.Compare(x.id, y.id) })
+		a.members[to] = slices.Insert(list, i, n)
+	}
+}
+
 // SetConfig makes a new revision of the given bytes, or refuses them and leaves the running one alone.
 func (e *Engine) SetConfig(ctx context.Context, c Caller, in SetConfig) (res SetConfigResult, err error) {
 	op := "set configuration " + in.File
@@ -117,6 +127,9 @@ func (e *Engine) SetConfig(ctx context.Context, c Caller, in SetConfig) (res Set
 		}
 		if n := len(s.revisions); n > 0 && s.revisions[n-1].SHA256 == sum {
 			res.Revision, res.Unchanged = s.revisions[n-1], true
+			if in.AppendGrants {
+				return t.grantAll(s.config)
+			}
 			return nil
 		}
 		rev := ConfigRevision{Revision: s.config.Revision + 1, SetAt: t.now, SetBy: c.Name, SHA256: sum, Bytes: len(in.YAML)}
@@ -129,16 +142,25 @@ func (e *Engine) SetConfig(ctx context.Context, c Caller, in SetConfig) (res Set
 	return res, err
 }
 
+// grantAll appends a configuration's definitions to every organisation's grant.
+func (t *tx) grantAll(cfg *activeConfig) error {
+	signed, err := t.state.signAppends(t.state.sortedOrganizations(), grant.Entries(cfg.Definitions), t.now)
+	if err != nil {
+		return err
+	}
+	for _, g := range signed {
+		t.grant(g, "grant-appended", "with the configuration")
+	}
+	return nil
+}
+
 // setConfig writes and activates a revision. The first configuration of a cluster is granted to the
-// organisations that exist; later definitions only where AppendGrants asks for it.
+// organisations that exist; later definitions only where AppendGrants asks for it. Grants are written before
+// the configuration: cut short between them, they name definitions that are not there yet, which is harmless.
 func (t *tx) setConfig(active *activeConfig, rev ConfigRevision, in SetConfig, first bool) error {
 	s := t.state
-	targets := []*organization(nil)
 	if first || in.AppendGrants {
-		targets = s.sortedOrganizations()
-	}
-	for _, o := range targets { // look before anything is changed: a broken chain refuses the set
-		if _, err := s.previousGrant(o); err != nil {
+		if err := t.grantAll(active); err != nil {
 			return err
 		}
 	}
@@ -148,12 +170,6 @@ func (t *tx) setConfig(active *activeConfig, rev ConfigRevision, in SetConfig, f
 	s.revisions = append(s.revisions, rev)
 	t.put(configKey(rev.Revision), rev)
 	t.putBytes(yamlKey(rev.Revision), in.YAML)
-	entries := grant.Entries(active.Definitions)
-	for _, o := range targets {
-		if _, err := t.appendGrant(o, entries); err != nil {
-			panic(fmt.Sprintf("cannot append to a verified grant of %s: %v", o.Slug, err)) // checked above
-		}
-	}
 	t.group()
 	t.event(Event{Kind: "config-set", Subject: "revision " + strconv.FormatUint(uint64(rev.Revision), 10),
 		Message:  fmt.Sprintf("by %s", rev.SetBy),
@@ -223,9 +239,14 @@ func storeKind(err error) coordinator.ErrorKind {
 // ConfigRevisions lists revisions, newest first.
 func (e *Engine) ConfigRevisions(ctx context.Context, p Page) (list []ConfigRevision, next string, err error) {
 	err = e.view(ctx, func(s *state) {
-		list, next = page(slices.Backward(s.revisions), len(s.revisions), p, func(r ConfigRevision) string {
-			return strconv.FormatUint(uint64(r.Revision), 10)
-		})
+		newest := slices.Clone(s.revisions)
+		slices.Reverse(newest)
+		list, next = page(newest, p,
+			func(r ConfigRevision) string { return strconv.FormatUint(uint64(r.Revision), 10) },
+			func(r ConfigRevision, token string) bool {
+				last, err := strconv.ParseUint(token, 10, 64)
+				return err != nil || uint64(r.Revision) >= last
+			})
 	})
 	return list, next, err
 }

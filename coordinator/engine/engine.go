@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"substrate/coordinator"
@@ -86,7 +88,11 @@ type command struct {
 	read  func(*state)
 	err   error
 	done  chan struct{}
+	taken atomic.Bool // by the loop, or by a caller that gave up: whoever is first
 }
+
+// take reports whether the command is the caller's to run or to drop.
+func (c *command) take() bool { return c.taken.CompareAndSwap(false, true) }
 
 // New loads the state from the store; on an empty store it founds the cluster.
 func New(ctx context.Context, opt Options) (*Engine, error) {
@@ -163,9 +169,10 @@ func (e *Engine) turn(ctx context.Context, batch []*command) error {
 		e.state.resumed = true
 		t.resume()
 	}
+	batch = slices.DeleteFunc(batch, func(c *command) bool { return !c.take() })
 	for _, c := range batch {
 		if c.apply != nil {
-			c.err = c.apply(t)
+			c.err = t.attempt(c.apply)
 		}
 	}
 	e.timers(t)
@@ -250,14 +257,22 @@ func (e *Engine) send(ctx context.Context, c *command) error {
 	case <-c.done:
 		return c.err
 	case <-ctx.Done():
-		return ctx.Err()
-	case <-e.stopped:
-		select {
-		case <-c.done:
-			return c.err
-		default:
-			return stopped
+		if c.take() {
+			return ctx.Err() // the loop will pass over it
 		}
+	case <-e.stopped:
+	}
+	// Being carried out, or the loop has stopped: what the command writes to is ours once it is done.
+	select {
+	case <-c.done:
+		return c.err
+	case <-e.stopped:
+	}
+	select {
+	case <-c.done:
+		return c.err
+	default:
+		return stopped
 	}
 }
 
@@ -273,10 +288,8 @@ func (e *Engine) untilNext() time.Duration {
 	if e.state.dirty {
 		earlier(e.nextPass)
 	}
-	for _, n := range e.state.nodes {
-		if n.session == nil {
-			earlier(n.lossAt(e.state))
-		}
+	for _, n := range e.state.absent {
+		earlier(n.lossAt(e.state))
 	}
 	earlier(e.state.nextHold())
 	earlier(e.state.estimateDue)

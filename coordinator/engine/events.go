@@ -14,7 +14,8 @@ import (
 type eventRing struct {
 	mu      sync.Mutex
 	size    int
-	events  []Event       // ascending by sequence
+	events  []Event       // ascending by sequence, every one after base
+	base    uint64        // sequence of the last event that is not in the ring
 	changed chan struct{} // closed and replaced at each publish
 	closed  bool
 }
@@ -31,6 +32,7 @@ func (r *eventRing) publish(events []Event) {
 	defer r.mu.Unlock()
 	r.events = append(r.events, events...)
 	if over := len(r.events) - r.size; over > r.size/4 {
+		r.base = r.events[over-1].Sequence
 		r.events = slices.Clone(r.events[over:]) // cut in steps, not at every event
 	}
 	close(r.changed)
@@ -60,8 +62,16 @@ func (r *eventRing) after(seq uint64) (events []Event, more <-chan struct{}, gap
 		}
 		return 0
 	})
-	gap = len(r.events) == 0 || r.events[0].Sequence > seq+1
-	return slices.Clone(r.events[i:]), r.changed, gap, r.closed
+	return slices.Clone(r.events[i:]), r.changed, seq < r.base, r.closed
+}
+
+// reset empties the ring: the events up to a sequence are in the store, some perhaps unpublished.
+func (r *eventRing) reset(base uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events, r.base = nil, base
+	close(r.changed)
+	r.changed = make(chan struct{})
 }
 
 // Events sends a workflow's events after a sequence ("" is the whole cluster, for cluster-admins), then
@@ -85,24 +95,25 @@ func (e *Engine) Events(ctx context.Context, c Caller, ref string, after uint64,
 			return err
 		}
 	}
-	_, more, _, _ := e.events.after(after) // before reading the store, so that nothing falls between
-	if err := e.storedEvents(ctx, id, &after, send); err != nil {
-		return err
-	}
-	for follow {
-		events, next, gap, closed := e.events.after(after)
-		if gap && len(events) > 0 {
-			if err := e.storedEvents(ctx, id, &after, send); err != nil {
+	for {
+		events, more, gap, closed := e.events.after(after)
+		for gap {
+			// Only the store has all of them, up to what was published before it is read; the ring has the rest.
+			upTo := e.events.last()
+			if err := e.storedEvents(ctx, id, after, upTo, send); err != nil {
 				return err
 			}
-			events, next, _, closed = e.events.after(after)
+			after = upTo
+			events, more, gap, closed = e.events.after(after)
 		}
-		more = next
 		events = ofWorkflow(events, id, &after)
 		if len(events) > 0 {
 			if err := send(events); err != nil {
 				return err
 			}
+		}
+		if !follow {
+			return nil
 		}
 		if closed {
 			return coordinator.Errorf(coordinator.ErrUnavailable, "follow events", "the coordinator is stopping")
@@ -113,7 +124,16 @@ func (e *Engine) Events(ctx context.Context, c Caller, ref string, after uint64,
 		case <-more:
 		}
 	}
-	return nil
+}
+
+// last is the sequence of the newest event that is durable and published.
+func (r *eventRing) last() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if n := len(r.events); n > 0 {
+		return r.events[n-1].Sequence
+	}
+	return r.base
 }
 
 // ofWorkflow keeps one workflow's events and moves after past all of them.
@@ -128,8 +148,8 @@ func ofWorkflow(events []Event, id coordinator.WorkflowID, after *uint64) []Even
 	return out
 }
 
-// storedEvents sends what the store holds after a sequence, in order of sequence.
-func (e *Engine) storedEvents(ctx context.Context, id coordinator.WorkflowID, after *uint64, send func([]Event) error) error {
+// storedEvents sends what the store holds after a sequence and up to another, in order.
+func (e *Engine) storedEvents(ctx context.Context, id coordinator.WorkflowID, after, upTo uint64, send func([]Event) error) error {
 	prefix := prefixEvent
 	if id != "" {
 		prefix += string(id) + "/"
@@ -141,7 +161,7 @@ func (e *Engine) storedEvents(ctx context.Context, id coordinator.WorkflowID, af
 			return coordinator.Errorf(coordinator.ErrInternal, "read events", "record %s: %w", entry.Key, err)
 		}
 		for _, ev := range events {
-			if ev.Sequence > *after {
+			if ev.Sequence > after && ev.Sequence <= upTo {
 				found = append(found, ev)
 			}
 		}
@@ -156,7 +176,6 @@ func (e *Engine) storedEvents(ctx context.Context, id coordinator.WorkflowID, af
 		}
 		return 1
 	})
-	*after = found[len(found)-1].Sequence
 	const atOnce = 1000
 	for chunk := range slices.Chunk(found, atOnce) {
 		if err := send(chunk); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"substrate/coordinator"
 	"substrate/coordinator/grant"
@@ -17,26 +18,6 @@ func (s *state) grantDocument(o *organization) (grant.Document, error) {
 	})
 }
 
-// sign stores the next grant of an organisation: the grant, the newest serial apart from it, and the
-// step from the one before, in one group.
-func (t *tx) sign(o *organization, previous, next grant.Document) error {
-	jws, err := grant.Sign(t.state.signer, next)
-	if err != nil {
-		return err
-	}
-	delta, err := grant.NewDelta(previous, next, jws)
-	if err != nil {
-		return err
-	}
-	o.jws, o.newest = jws, newestGrant{Serial: next.Serial, Digest: grant.DigestOf(jws)}
-	t.putBytes(prefixGrant+string(o.ID), []byte(jws))
-	t.put(prefixSerial+string(o.ID), o.newest)
-	t.put(historyKey(o.ID, uint64(next.Serial)), delta)
-	t.state.admission++
-	t.state.dirty = true
-	return nil
-}
-
 // previousGrant is what the next grant follows: the one that counts, or none yet. A grant that is there
 // but does not count is not silently replaced.
 func (s *state) previousGrant(o *organization) (grant.Document, error) {
@@ -46,21 +27,69 @@ func (s *state) previousGrant(o *organization) (grant.Document, error) {
 	return s.grantDocument(o)
 }
 
-// appendGrant adds entries to one organisation's grant.
-func (t *tx) appendGrant(o *organization, add []grant.Entry) ([]grant.Appended, error) {
-	previous, err := t.state.previousGrant(o)
+// signedGrant is the next grant of an organisation, ready to be stored: nothing about it can fail any more.
+type signedGrant struct {
+	org     *organization
+	jws     string
+	newest  newestGrant
+	delta   grant.Delta
+	results []grant.Appended
+	changed bool
+}
+
+// sign makes the next grant of an organisation without changing anything.
+func (s *state) sign(o *organization, previous, next grant.Document) (signedGrant, error) {
+	jws, err := grant.Sign(s.signer, next)
 	if err != nil {
-		return nil, err
+		return signedGrant{}, err
 	}
-	next, results, changed, err := grant.Append(previous, o.newest.Digest, add, t.now)
-	if err != nil || !changed {
-		return results, err
+	delta, err := grant.NewDelta(previous, next, jws)
+	if err != nil {
+		return signedGrant{}, err
 	}
-	if err := t.sign(o, previous, next); err != nil {
-		return nil, err
+	return signedGrant{org: o, jws: jws, delta: delta, changed: true,
+		newest: newestGrant{Serial: next.Serial, Digest: grant.DigestOf(jws)}}, nil
+}
+
+// signAppends makes the next grants of organisations, all or none.
+func (s *state) signAppends(orgs []*organization, add []grant.Entry, now time.Time) ([]signedGrant, error) {
+	out := make([]signedGrant, 0, len(orgs))
+	for _, o := range orgs {
+		previous, err := s.previousGrant(o)
+		if err != nil {
+			return nil, err
+		}
+		next, results, changed, err := grant.Append(previous, o.newest.Digest, add, now)
+		if err != nil {
+			return nil, err
+		}
+		signed := signedGrant{org: o}
+		if changed {
+			if signed, err = s.sign(o, previous, next); err != nil {
+				return nil, err
+			}
+		}
+		signed.results = results
+		out = append(out, signed)
 	}
-	t.event(Event{Kind: "grant-appended", Subject: o.Slug, Message: "definitions were added to the organisation's grant"})
-	return results, nil
+	return out, nil
+}
+
+// grant stores a signed grant: the grant, the newest serial apart from it, and the step from the one
+// before, in one group.
+func (t *tx) grant(g signedGrant, kind, message string) {
+	if !g.changed {
+		return
+	}
+	g.org.jws, g.org.newest = g.jws, g.newest
+	id := g.org.ID
+	t.putBytes(prefixGrant+string(id), []byte(g.jws))
+	t.put(prefixSerial+string(id), g.newest)
+	t.put(historyKey(id, uint64(g.newest.Serial)), g.delta)
+	t.group()
+	t.event(Event{Kind: kind, Subject: g.org.Slug, Message: message})
+	t.state.admission++
+	t.state.dirty = true
 }
 
 // Grant shows an organisation's grant and whether it counts.
@@ -114,11 +143,11 @@ func (e *Engine) SetGrant(ctx context.Context, c Caller, organization string, de
 		if err != nil || !changed {
 			return err
 		}
-		if err := t.sign(o, previous, next); err != nil {
+		signed, err := t.state.sign(o, previous, next)
+		if err != nil {
 			return err
 		}
-		t.group()
-		t.event(Event{Kind: "grant-set", Subject: o.Slug, Message: "the organisation's grant was replaced by " + c.Name})
+		t.grant(signed, "grant-set", "replaced by "+c.Name)
 		return nil
 	}, func(s *state) {
 		if o := s.organization(organization, c); o != nil {
@@ -154,19 +183,14 @@ func (e *Engine) AppendDefinitions(ctx context.Context, c Caller, definitions, o
 			}
 			targets = append(targets, o)
 		}
-		for _, o := range targets { // all or none: look at every chain before the first is changed
-			if _, err := t.state.previousGrant(o); err != nil {
-				return err
-			}
+		signed, err := t.state.signAppends(targets, entries, t.now)
+		if err != nil {
+			return err
 		}
-		for _, o := range targets {
-			done, err := t.appendGrant(o, entries)
-			if err != nil {
-				return err
-			}
-			t.group()
-			for _, d := range done {
-				results = append(results, AppendResult{Definition: d.ID, Organization: o.Slug, AlreadyExisted: d.AlreadyExisted})
+		for _, g := range signed {
+			t.grant(g, "grant-appended", "definitions were added by "+c.Name)
+			for _, d := range g.results {
+				results = append(results, AppendResult{Definition: d.ID, Organization: g.org.Slug, AlreadyExisted: d.AlreadyExisted})
 			}
 		}
 		return nil

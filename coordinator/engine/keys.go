@@ -10,6 +10,7 @@ import (
 const (
 	keyCluster     = "cluster"
 	keyCA          = "secret/ca"
+	keySequence    = "event-sequence" // of the last event; may be ahead of it
 	prefixGrantKey = "secret/grant-key/"
 	prefixConfig   = "config/"      // config/<revision>: who, when, sha256
 	prefixYAML     = "config-yaml/" // config-yaml/<revision>: the bytes as given

@@ -49,7 +49,8 @@ func (e *Engine) newState() (*state, error) {
 		users: map[coordinator.UserID]*coordinator.User{}, tokens: map[string]auth.UserToken{}, joinTokens: map[string]auth.JoinToken{},
 		workflows: map[coordinator.WorkflowID]*submission{}, idempotency: map[string]coordinator.WorkflowID{},
 		queued: map[coordinator.AllocationID]*allocation{}, active: map[coordinator.AllocationID]*allocation{},
-		held: map[coordinator.AllocationID]*allocation{}, nodes: map[coordinator.NodeID]*node{}, dirty: true,
+		held: map[coordinator.AllocationID]*allocation{}, nodes: map[coordinator.NodeID]*node{},
+		absent: map[coordinator.NodeID]*node{}, dirty: true,
 	}, nil
 }
 
@@ -180,7 +181,11 @@ func (e *Engine) loadNodes(ctx context.Context, s *state) error {
 	err := each(ctx, e, prefixNode, func(id string, rec nodeRecord) error {
 		n := newNode(coordinator.NodeID(id))
 		n.record, n.lastSeen = rec, e.opt.Now().UTC() // the loss window starts anew with the coordinator
+		n.lost = rec.Lost
 		s.nodes[n.id] = n
+		if !n.lost {
+			s.absent[n.id] = n
+		}
 		return nil
 	})
 	if err != nil {
@@ -245,14 +250,13 @@ func (e *Engine) loadAllocations(ctx context.Context, s *state) error {
 	})
 }
 
-// loadEvents finds the number of the last event and fills the ring for followers.
+// loadEvents finds the number of the last event. Followers of older ones read the store.
 func (e *Engine) loadEvents(ctx context.Context, s *state) error {
-	return each(ctx, e, prefixEvent, func(_ string, events []Event) error {
-		for _, ev := range events {
-			s.seq = max(s.seq, ev.Sequence)
-		}
-		return nil
-	})
+	if err := getJSON(ctx, e.opt.Store, keySequence, &s.seq); err != nil {
+		return err
+	}
+	e.events.reset(s.seq)
+	return nil
 }
 
 // foundCluster writes a new cluster: its id, authority, grant key, first organisation and administrator.

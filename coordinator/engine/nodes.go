@@ -46,7 +46,8 @@ type nodeRecord struct {
 	Scheduling string                   `json:"scheduling,omitempty"` // "", "cordoned", "draining"
 	Reason     string                   `json:"reason,omitempty"`     // the administrator's words
 	BootID     string                   `json:"boot_id,omitempty"`
-	LastSeen   time.Time                `json:"last_seen,omitzero"` // when the last stream ended
+	LastSeen   time.Time                `json:"last_seen,omitzero"` // when the agent of this boot first connected
+	Lost       bool                     `json:"lost,omitempty"`     // its work has been given up
 }
 
 func newNode(id coordinator.NodeID) *node {
@@ -133,12 +134,12 @@ func (t *tx) assign(n *node) {
 		n.record.Definition = def
 		t.put(prefixNode+string(n.id), n.record)
 		t.group()
+		s.config.move(n, was)
+		t.checkDrift(n)
+		s.admission++
 		t.event(Event{Kind: "node-assigned", Subject: string(n.id), Message: fmt.Sprintf(
 			"definition %s, before %s", orNone(def), orNone(was))})
 	}
-	s.config.regroup(s.nodes)
-	t.checkDrift(n)
-	s.admission++
 	s.dirty = true
 }
 
@@ -169,13 +170,15 @@ func joinIDs(ids []coordinator.DefinitionID) string {
 
 // timers does what is due by time alone: nodes that stayed away too long lose their work.
 func (e *Engine) timers(t *tx) {
-	for _, n := range t.state.sortedNodes() {
-		if n.session != nil || n.lost {
-			continue
+	var gone []*node
+	for _, n := range t.state.absent {
+		if !t.now.Before(n.lossAt(t.state)) {
+			gone = append(gone, n)
 		}
-		if at := n.lossAt(t.state); !t.now.Before(at) {
-			t.lose(n)
-		}
+	}
+	slices.SortFunc(gone, func(a, b *node) int { return cmp.Compare(a.id, b.id) })
+	for _, n := range gone {
+		t.lose(n)
 	}
 	for _, a := range t.state.held {
 		if !t.now.Before(a.record.NotBefore) {
@@ -187,7 +190,10 @@ func (e *Engine) timers(t *tx) {
 
 // lose gives up the work of a node (rule 27).
 func (t *tx) lose(n *node) {
-	n.lost = true
+	n.lost, n.record.Lost = true, true
+	delete(t.state.absent, n.id)
+	t.put(prefixNode+string(n.id), n.record)
+	t.group()
 	t.state.dirty = true
 	t.event(Event{Kind: "lost", Subject: string(n.id), Message: fmt.Sprintf(
 		"node lost: no stream for %s", t.state.config.Scheduler.NodeLossWindow)})

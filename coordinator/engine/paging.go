@@ -1,23 +1,17 @@
 package engine
 
-import (
-	"iter"
-)
-
 const defaultPage = 100
 
-// page cuts one page out of an ordered sequence. A token is the key of the last item of the page before,
-// so that items which appear in between shift nothing. Items that are listed do not vanish.
-func page[K, T any](seq iter.Seq2[K, T], total int, p Page, key func(T) string) (out []T, next string) {
+// page cuts one page out of an ordered list. key gives an item's token; passed tells whether an item stands
+// at or before a token, so that a page goes on at the right place although the token's own item has left
+// the list in between.
+func page[T any](items []T, p Page, key func(T) string, passed func(item T, token string) bool) (out []T, next string) {
 	size := p.Size
 	if size <= 0 {
 		size = defaultPage
 	}
-	out = make([]T, 0, min(size, total))
-	skipping := p.Token != ""
-	for _, item := range seq {
-		if skipping {
-			skipping = key(item) != p.Token
+	for _, item := range items {
+		if p.Token != "" && passed(item, p.Token) {
 			continue
 		}
 		if len(out) == size {

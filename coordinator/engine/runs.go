@@ -217,10 +217,20 @@ func (t *tx) finish(a *allocation, end RunStatus) {
 		return
 	}
 	switch {
-	case end.Cause == CauseLostStatus && spec.Restart != coordinator.RestartNever:
-		t.requeue(a, end.Message, 0)
+	case end.Cause == CauseLostStatus && spec.Restart != coordinator.RestartNever && r.NodeFaults < maxNodeFaults:
+		// The first time at once; work that takes one node after the other down slows and stops.
+		delay := time.Duration(0)
+		if r.NodeFaults > 0 {
+			delay = restartDelay(r.NodeFaults)
+		}
+		r.NodeFaults++
+		t.requeue(a, end.Message, delay)
 	case end.Cause == CauseLostStatus:
-		t.end(a, coordinator.StatusLost, end.Message)
+		message := end.Message
+		if r.NodeFaults > 0 {
+			message = fmt.Sprintf("%s; after %d node faults it is not tried again", message, r.NodeFaults+1)
+		}
+		t.end(a, coordinator.StatusLost, message)
 	case spec.Restart == coordinator.RestartAlways && spec.Kind == coordinator.KindService:
 		r.Failures++
 		t.requeue(a, endText(end, spec), restartDelay(r.Failures))
@@ -231,6 +241,9 @@ func (t *tx) finish(a *allocation, end RunStatus) {
 		t.end(a, coordinator.StatusFailed, endText(end, spec))
 	}
 }
+
+// maxNodeFaults bounds how often work is sent elsewhere after its node was lost: it may be the cause.
+const maxNodeFaults = 10
 
 // preempted applies rule 3: back to the front of its class, or the final state. Preemptions are
 // counted apart from failures (rule 23).

@@ -152,7 +152,7 @@ func (s *state) priority(t *tx, a *allocation, env *expr.PriorityEnv) float64 {
 	if err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
 		return v
 	}
-	if !s.config.priorityWarned {
+	if !s.config.priorityWarned && !t.probing {
 		s.config.priorityWarned = true
 		t.event(Event{Kind: "warning", Workflow: a.job.workflow.id, Job: a.name(), Subject: "scheduler.priority",
 			Message: fmt.Sprintf("scheduler.priority counts as 0: %v", err)})

@@ -3,8 +3,13 @@ package engine
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 	"sync"
+	"time"
 
 	"substrate/coordinator"
 	"substrate/coordinator/inventory"
@@ -137,10 +142,12 @@ func (e *Engine) Connect(ctx context.Context, id coordinator.NodeID, h Hello) (*
 			t.group()
 		}
 		n.session, n.version, n.caller, n.lastSeen = s, h.Version, h.RunsAsCaller, t.now
+		delete(t.state.absent, id)
 		if n.lost {
+			n.lost, n.record.Lost = false, false
+			t.put(prefixNode+string(id), n.record)
 			t.event(Event{Kind: "node-returned", Subject: string(id), Message: "the node is back"})
 		}
-		n.lost = false
 		e.sessions.add(s)
 		t.state.dirty = true
 		t.reconcile(n, h.Runs)
@@ -170,7 +177,7 @@ func (t *tx) reconcile(n *node, runs []RunStatus) {
 		switch {
 		case listed[a.run()]:
 			if a.record.Stop != "" {
-				t.stop(a, t.state.config.Scheduler.KillTimeout, string(a.record.Stop))
+				t.stop(a, t.graceLeft(a), string(a.record.Stop))
 			}
 		case r.State == RunStarting && a.record.Stop != "":
 			t.nodeFault(a, n.id, "ended before it started")
@@ -182,6 +189,14 @@ func (t *tx) reconcile(n *node, runs []RunStatus) {
 	}
 }
 
+// graceLeft is how long a run that is being ended still has: what is left of a notice, else the kill timeout.
+func (t *tx) graceLeft(a *allocation) time.Duration {
+	if a.record.Stop == stopPreempt {
+		return max(a.record.NoticeEnds.Sub(t.now), 0)
+	}
+	return t.state.config.Scheduler.KillTimeout
+}
+
 // Close ends the session. The node's work goes on; it is given up after the node loss window.
 func (s *Session) Close() {
 	s.shut()
@@ -190,6 +205,7 @@ func (s *Session) Close() {
 	_ = s.engine.do(ctx, func(t *tx) error {
 		if n := t.state.nodes[s.node]; n != nil && n.session == s {
 			n.session, n.lastSeen = nil, t.now
+			t.state.absent[n.id] = n
 			t.state.dirty = true
 		}
 		return nil
@@ -206,31 +222,37 @@ func (s *Session) current(t *tx) (*node, error) {
 	return n, nil
 }
 
-// Hardware takes in a report. Facts that have not changed are not written again.
+// Hardware takes in a report. A report without facts stands for the facts with its digest, if they are
+// here; facts that are missing, too large or unreadable leave the node without capacity and with a warning.
 func (s *Session) Hardware(ctx context.Context, r HardwareReport) error {
-	facts, err := inventory.DecodeFacts(r.Facts)
-	if err != nil {
-		return coordinator.Errorf(coordinator.ErrInvalid, "take in the report of node "+string(s.node), "%w", err)
+	if len(r.Warnings) > maxWarnings {
+		r.Warnings = r.Warnings[:maxWarnings]
+	}
+	var facts hwinfo.Facts
+	if len(r.Facts) > 0 {
+		var err error
+		if facts, err = inventory.DecodeFacts(r.Facts); err != nil {
+			r.Facts = nil
+			r.Warnings = append(slices.Clone(r.Warnings), NodeWarning{Source: "report", Message: err.Error()})
+		}
 	}
 	return s.engine.do(ctx, func(t *tx) error {
 		n, err := s.current(t)
 		if err != nil {
 			return err
 		}
-		if len(r.Warnings) > maxWarnings {
-			r.Warnings = r.Warnings[:maxWarnings]
-		}
-		if bytes.Equal(n.raw, r.Facts) {
+		if known := sha256.Sum256(n.raw); bytes.Equal(n.raw, r.Facts) || len(r.Facts) == 0 && bytes.Equal(known[:], r.Digest) {
 			n.warnings = r.Warnings
 			return nil
 		}
+		was, keys, could := n.capacity, n.hardwareKeys, n.known
 		n.learn(facts, bytes.Clone(r.Facts), r.Warnings)
 		t.putBytes(prefixFacts+string(n.id), n.raw)
-		t.group()
 		t.event(Event{Kind: "node-reported", Subject: string(n.id), Message: reportText(n, facts)})
-		t.state.config.regroup(t.state.nodes)
 		t.checkDrift(n)
-		t.state.admission++
+		if could != n.known || !reflect.DeepEqual(was, n.capacity) || !maps.Equal(keys, n.hardwareKeys) {
+			t.state.admission++
+		}
 		t.state.dirty = true
 		return nil
 	})

@@ -99,7 +99,8 @@ func (e *Engine) Workflows(ctx context.Context, c Caller, status string, p Page)
 		}
 		slices.SortFunc(seen, func(a, b *submission) int { return cmp.Compare(b.id, a.id) })
 		var chosen []*submission
-		chosen, next = page(slices.All(seen), len(seen), p, func(w *submission) string { return string(w.id) })
+		chosen, next = page(seen, p, func(w *submission) string { return string(w.id) },
+			func(w *submission, token string) bool { return string(w.id) >= token })
 		for _, w := range chosen {
 			list = append(list, w.view(false))
 		}
@@ -196,12 +197,19 @@ func (e *Engine) Queue(ctx context.Context, c Caller, mine bool, class coordinat
 		})
 		total = len(seen)
 		var chosen []*allocation
-		chosen, next = page(slices.All(seen), total, p, func(a *allocation) string { return string(a.id) })
+		chosen, next = page(seen, p, (*allocation).queueToken,
+			func(a *allocation, token string) bool { return a.queueToken() <= token })
 		for _, a := range chosen {
 			jobs = append(jobs, a.view())
 		}
 	})
 	return jobs, total, next, err
+}
+
+// queueToken orders as the queue does. Positions move up as work starts, so a page that is asked for later
+// may leave out what has moved past the token; it never repeats or ends early.
+func (a *allocation) queueToken() string {
+	return fmt.Sprintf("%d %010d %s", a.job.spec.Class, a.position(), a.id)
 }
 
 // position sorts what has not been decided about behind the rest.
@@ -222,7 +230,8 @@ func (e *Engine) Nodes(ctx context.Context, def coordinator.DefinitionID, p Page
 			}
 		}
 		var chosen []*node
-		chosen, next = page(slices.All(seen), len(seen), p, func(n *node) string { return string(n.id) })
+		chosen, next = page(seen, p, func(n *node) string { return string(n.id) },
+			func(n *node, token string) bool { return string(n.id) <= token })
 		for _, n := range chosen {
 			list = append(list, s.nodeView(n, false))
 		}

@@ -36,6 +36,7 @@ type state struct {
 	held        map[coordinator.AllocationID]*allocation // queued, but not before a time
 	open        int                                      // allocations that have not ended
 	nodes       map[coordinator.NodeID]*node
+	absent      map[coordinator.NodeID]*node // without a stream, and not yet given up
 
 	resumed     bool      // what a crash cut short has been looked for
 	dirty       bool      // something a decision depends on has changed
@@ -75,14 +76,17 @@ type submission struct {
 type workflowRecord struct {
 	Spec        coordinator.WorkflowSpec `json:"spec"`
 	Owner       coordinator.Owner        `json:"owner"`
-	Priorities  priorities               `json:"priorities"` // as at submission; running work keeps them
+	Priorities  priorities               `json:"priorities"`         // as at submission; running work keeps them
+	Preempts    []coordinator.GroupID    `json:"preempts,omitempty"` // the group's list as at submission (rule 17)
 	Submitted   time.Time                `json:"submitted"`
 	Idempotency string                   `json:"idempotency,omitempty"`
 	Digest      string                   `json:"digest,omitempty"` // sha256 of the file, with an idempotency key
 }
 
 type priorities struct {
-	Organization, Group, User int32
+	Organization int32 `json:"organization,omitempty"`
+	Group        int32 `json:"group,omitempty"`
+	User         int32 `json:"user,omitempty"`
 }
 
 // job is one job or service with all its allocations (more than one for a task array).
@@ -122,6 +126,7 @@ type allocRecord struct {
 	NoticeEnds time.Time                `json:"notice_ends,omitzero"`
 	Preempted  uint32                   `json:"preempted,omitempty"`
 	Failures   uint32                   `json:"failures,omitempty"`
+	NodeFaults uint32                   `json:"node_faults,omitempty"`
 	Returned   bool                     `json:"returned,omitempty"` // front of its class (rule 3)
 	NotBefore  time.Time                `json:"not_before,omitzero"`
 	Past       []attemptRecord          `json:"past,omitempty"` // newest last, at most maxPast

@@ -23,6 +23,23 @@ type tx struct {
 	touched []*allocation
 	events  []Event
 	after   []func(revision int64)
+	probing bool // a question, not a turn: nothing is written or told
+}
+
+// attempt runs one command. What a command that is refused has collected to write is dropped: commands
+// check everything before they change anything, and this keeps a slip of that rule off the disk.
+func (t *tx) attempt(apply func(*tx) error) error {
+	t.group()
+	groups, events, after, seq := len(t.groups), len(t.events), len(t.after), t.state.seq
+	err := apply(t)
+	if err != nil {
+		t.current = store.Group{}
+		t.groups, t.events, t.after = t.groups[:groups], t.events[:events], t.after[:after]
+		t.state.seq = seq
+		return err
+	}
+	t.group()
+	return nil
 }
 
 // put writes v as JSON under key, atomically with the other writes of the group.
@@ -69,14 +86,24 @@ func (t *tx) event(ev Event) {
 // then runs f once everything of this turn is durable.
 func (t *tx) then(f func(revision int64)) { t.after = append(t.after, f) }
 
+// commitWithin bounds a write: a store that does not answer must not hold the loop for ever.
+const commitWithin = 15 * time.Second
+
 // commit writes the turn and publishes it. Nothing is visible before.
 func (t *tx) commit(ctx context.Context) error {
 	t.group()
 	t.groupWorkflows()
+	if len(t.events) > 0 {
+		// Before the events themselves: a write that is cut short may leave a gap in the numbers, never a repetition.
+		last := store.Group{Ops: []store.Op{opJSON(keySequence, t.state.seq)}}
+		t.groups = append([]store.Group{last}, t.groups...)
+	}
 	var revision int64
 	if len(t.groups) > 0 {
+		limited, cancel := context.WithTimeout(ctx, commitWithin)
+		defer cancel()
 		var err error
-		if revision, err = t.engine.opt.Store.Commit(ctx, t.groups); err != nil {
+		if revision, err = t.engine.opt.Store.Commit(limited, t.groups); err != nil {
 			return err
 		}
 		t.state.fence = uint64(revision)

@@ -139,15 +139,20 @@ func (e *Engine) found(t *tx, slug string, priority int32) (*organization, error
 	o := &organization{Organization: coordinator.Organization{
 		ID: coordinator.OrganizationID(orgID), Slug: slug, Priority: priority, Created: t.now}}
 	g := &coordinator.Group{ID: coordinator.GroupID(groupID), Organization: o.ID, Slug: "default", Created: t.now}
-	t.state.orgs[o.ID], t.state.groups[g.ID] = o, g
-	t.put(prefixOrg+orgID, o.Organization)
-	t.put(prefixGroup+groupID, g)
-	if entries := grant.Entries(t.state.config.Definitions); len(t.state.revisions) > 0 {
-		if _, err := t.appendGrant(o, entries); err != nil {
+	var signed []signedGrant
+	if len(t.state.revisions) > 0 {
+		signed, err = t.state.signAppends([]*organization{o}, grant.Entries(t.state.config.Definitions), t.now)
+		if err != nil {
 			return nil, err
 		}
 	}
+	t.state.orgs[o.ID], t.state.groups[g.ID] = o, g
+	t.put(prefixOrg+orgID, o.Organization)
+	t.put(prefixGroup+groupID, g)
 	t.group()
+	for _, g := range signed {
+		t.grant(g, "grant-appended", "what exists at the organisation's beginning")
+	}
 	t.event(Event{Kind: "organization-created", Subject: slug})
 	return o, nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -46,7 +47,8 @@ func (e *Engine) StartWorkflow(ctx context.Context, c Caller, in StartWorkflow) 
 		if err != nil {
 			return err
 		}
-		rec := workflowRecord{Spec: spec, Owner: owner, Priorities: prio, Submitted: t.now}
+		rec := workflowRecord{Spec: spec, Owner: owner, Priorities: prio, Submitted: t.now,
+			Preempts: slices.Clone(t.state.groups[owner.Group].Preempts)}
 		if in.IdempotencyKey != "" {
 			rec.Idempotency = idempotencyKey(c, in.IdempotencyKey)
 			rec.Digest = hex.EncodeToString(digest[:])
