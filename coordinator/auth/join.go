@@ -105,6 +105,12 @@ func is256(s string) bool {
 	return err == nil && len(raw) == secretBytes && len(s) == base64.RawURLEncoding.EncodedLen(secretBytes)
 }
 
+// Issued reports whether the shown text carries this token's secret. Whether the token still counts is
+// Redeem's to say.
+func (t JoinToken) Issued(shown JoinText) bool {
+	return shown.ID == t.ID && sameHash(t.Hash, shown.Secret)
+}
+
 // Redeem uses the token once for a node's key and returns the record to store before the
 // certificate leaves. The same secret, key and node within RepeatWindow is the repetition of a lost
 // answer: it costs no use, and again is true. Store under a guard, or two nodes share one use.

@@ -2,7 +2,6 @@ package auth
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"substrate/coordinator"
@@ -11,6 +10,7 @@ import (
 // Principal is the caller of an RPC. The zero value is nobody in particular.
 type Principal struct {
 	User         coordinator.UserID
+	Name         string // of the user, for messages
 	Organization coordinator.OrganizationID
 	Groups       []coordinator.GroupID
 	Admin        bool // cluster-admin
@@ -18,7 +18,7 @@ type Principal struct {
 
 // PrincipalOf is the caller that a user's token stands for.
 func PrincipalOf(u coordinator.User) Principal {
-	return Principal{User: u.ID, Organization: u.Organization, Groups: slices.Clone(u.Groups), Admin: u.Admin}
+	return Principal{User: u.ID, Name: u.Name, Organization: u.Organization, Groups: slices.Clone(u.Groups), Admin: u.Admin}
 }
 
 // Member reports whether the caller belongs to the organisation.
@@ -45,7 +45,7 @@ const (
 
 func permissionWords() []string {
 	return []string{"", "public", "user", "read-organization", "manage-organization", "submit",
-		"read-work", "manage-work", "read-output", "manage-user", "admin-cluster"}
+		"read-work", "manage-work", "read-output", "manage-user", "cluster-admin"}
 }
 
 func (p Permission) String() string {
@@ -63,6 +63,31 @@ func (p *Permission) UnmarshalText(text []byte) error {
 	}
 	*p = Permission(i)
 	return nil
+}
+
+// NeedsTarget reports whether the permission can only be decided by who knows what the RPC acts on.
+func (p Permission) NeedsTarget() bool {
+	switch p {
+	case PermissionReadOrg, PermissionManageOrg, PermissionSubmit, PermissionReadWork,
+		PermissionManageWork, PermissionReadOutput, PermissionManageUser:
+		return true
+	}
+	return false
+}
+
+// remedy says who could do it.
+func (p Permission) remedy() string {
+	switch p {
+	case PermissionReadOrg, PermissionReadWork:
+		return "members of its organisation may, and cluster administrators"
+	case PermissionSubmit:
+		return "members of the group may; ask a cluster administrator to add you"
+	case PermissionManageWork, PermissionReadOutput:
+		return "its owner may, and cluster administrators"
+	case PermissionManageUser:
+		return "the user may, and cluster administrators"
+	}
+	return "ask a cluster administrator"
 }
 
 // Target is what an RPC acts on; "" is "not of that kind".
@@ -119,26 +144,15 @@ func (t Table) Unlisted(fullMethods []string) []string {
 	return out
 }
 
-// Methods lists the table's methods, sorted.
-func (t Table) Methods() []string { return slices.Sorted(maps.Keys(t)) }
-
-// Authorize is Allowed for an RPC, with the error that the caller gets.
-func (t Table) Authorize(p Principal, fullMethod string, target Target) error {
-	permission, err := t.Permission(fullMethod)
-	if err != nil {
-		return err
-	}
-	return Authorize(p, permission, fullMethod, target)
-}
-
-// Authorize is Allowed with the error that the caller gets; op is what was tried.
+// Authorize is Allowed with the error that the caller gets; op is what was tried ("<verb> <object>").
 func Authorize(p Principal, permission Permission, op string, target Target) error {
 	if Allowed(p, permission, target) {
 		return nil
 	}
 	if p.User == "" {
-		return coordinator.Errorf(coordinator.ErrUnauthenticated, "call "+op, "no valid token was shown").
+		return coordinator.Errorf(coordinator.ErrUnauthenticated, op, "no valid token was shown").
 			WithHint("log in with `substrate login` or set SUBSTRATE_TOKEN")
 	}
-	return coordinator.Errorf(coordinator.ErrDenied, "call "+op, "it needs permission %s", permission)
+	return coordinator.Errorf(coordinator.ErrDenied, op, "user %q lacks the permission %q", p.Name, permission).
+		WithHint("%s", permission.remedy())
 }

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -56,27 +57,75 @@ func TestAllowed(t *testing.T) {
 
 func TestTable(t *testing.T) {
 	table := Table{"/a/Public": PermissionPublic, "/a/Admin": PermissionAdminCluster, "/a/Forgotten": PermissionNone}
-	tests := []struct {
-		method string
-		caller Principal
-		kind   coordinator.ErrorKind
-		ok     bool
-	}{
-		{"/a/Public", Principal{}, 0, true},
-		{"/a/Admin", Principal{User: "root", Admin: true}, 0, true},
-		{"/a/Admin", Principal{User: "ann"}, coordinator.ErrDenied, false},
-		{"/a/Admin", Principal{}, coordinator.ErrUnauthenticated, false},
-		{"/a/Unknown", Principal{User: "root", Admin: true}, coordinator.ErrDenied, false},
-		{"/a/Forgotten", Principal{User: "root", Admin: true}, coordinator.ErrDenied, false},
-	}
-	for _, tt := range tests {
-		err := table.Authorize(tt.caller, tt.method, Target{})
-		if (err == nil) != tt.ok || err != nil && coordinator.ErrorKindOf(err) != tt.kind {
-			t.Errorf("%s by %+v: %v", tt.method, tt.caller, err)
+	for method, want := range map[string]Permission{
+		"/a/Public": PermissionPublic, "/a/Admin": PermissionAdminCluster, "/a/Unknown": PermissionNone, "/a/Forgotten": PermissionNone,
+	} {
+		got, err := table.Permission(method)
+		if got != want || (err == nil) != (want != PermissionNone) {
+			t.Errorf("%s: %s, %v", method, got, err)
+		}
+		if err != nil && coordinator.ErrorKindOf(err) != coordinator.ErrDenied {
+			t.Errorf("%s: %v", method, err)
 		}
 	}
 	if got := table.Unlisted([]string{"/a/Z", "/a/Public", "/a/Forgotten"}); !slices.Equal(got, []string{"/a/Forgotten", "/a/Z"}) {
 		t.Errorf("unlisted are %v", got)
+	}
+}
+
+func TestAuthorize(t *testing.T) {
+	ann := Principal{User: "u-1", Name: "ann", Organization: "physics"}
+	tests := []struct {
+		name       string
+		caller     Principal
+		permission Permission
+		target     Target
+		want       string
+		kind       coordinator.ErrorKind
+	}{
+		{"nobody in public", Principal{}, PermissionPublic, Target{}, "", 0},
+		{"admin", Principal{User: "root", Admin: true}, PermissionAdminCluster, Target{}, "", 0},
+		{"own work", ann, PermissionManageWork, Target{Owner: "u-1"}, "", 0},
+		{"member", ann, PermissionAdminCluster, Target{}, `cannot set config: user "ann" lacks the permission "cluster-admin"`, coordinator.ErrDenied},
+		{"other's work", ann, PermissionManageWork, Target{Owner: "u-2"}, `cannot set config: user "ann" lacks the permission "manage-work"`, coordinator.ErrDenied},
+		{"nobody", Principal{}, PermissionAdminCluster, Target{}, "cannot set config: no valid token was shown", coordinator.ErrUnauthenticated},
+		{"a flag without a user", Principal{Admin: true}, PermissionUser, Target{}, "cannot set config: no valid token was shown", coordinator.ErrUnauthenticated},
+		{"none", Principal{User: "root", Name: "root", Admin: true}, PermissionNone, Target{}, `cannot set config: user "root" lacks the permission ""`, coordinator.ErrDenied},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := Authorize(tt.caller, tt.permission, "set config", tt.target)
+			if tt.want == "" {
+				if err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			var e *coordinator.Error
+			if !errors.As(err, &e) || e.Error() != tt.want || e.Kind != tt.kind || e.Hint == "" {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+}
+
+// TestNeedsTarget: whatever can be decided without a target must come out the same for every target.
+func TestNeedsTarget(t *testing.T) {
+	callers := []Principal{{}, {User: "ann", Organization: "physics", Groups: []coordinator.GroupID{"hep"}}, {User: "root", Organization: "ops", Admin: true}}
+	targets := []Target{{}, {Organization: "physics"}, {Organization: "physics", Group: "hep", Owner: "ann"}, {Organization: "biology", Group: "dna", Owner: "cid"}}
+	for p := PermissionNone; p <= PermissionAdminCluster; p++ {
+		differ := false
+		for _, who := range callers {
+			for _, target := range targets {
+				differ = differ || Allowed(who, p, target) != Allowed(who, p, Target{})
+			}
+		}
+		if differ && !p.NeedsTarget() {
+			t.Errorf("%s depends on its target and does not say so", p)
+		}
+		if p.NeedsTarget() && !differ && p != PermissionManageOrg { // until organisations have owners
+			t.Errorf("%s says that it depends on its target and does not", p)
+		}
 	}
 }
 
@@ -95,9 +144,9 @@ func TestPermissionWords(t *testing.T) {
 }
 
 func TestPrincipalOf(t *testing.T) {
-	u := coordinator.User{ID: "ann", Organization: "physics", Groups: []coordinator.GroupID{"hep"}, Admin: true}
+	u := coordinator.User{ID: "ann", Name: "Ann", Organization: "physics", Groups: []coordinator.GroupID{"hep"}, Admin: true}
 	p := PrincipalOf(u)
-	if p.User != "ann" || p.Organization != "physics" || !p.Admin || !slices.Equal(p.Groups, u.Groups) {
+	if p.User != "ann" || p.Name != "Ann" || p.Organization != "physics" || !p.Admin || !slices.Equal(p.Groups, u.Groups) {
 		t.Errorf("%+v", p)
 	}
 	u.Groups[0] = "other"

@@ -137,6 +137,14 @@ func TestRedeem(t *testing.T) {
 
 // Whatever the order of joins and repetitions, a token gives no more uses than it had, and each
 // pair of key and node pays at most once within the window.
+func TestIssued(t *testing.T) {
+	shown, record := newToken(t, 1)
+	other, _ := newToken(t, 1)
+	if !record.Issued(shown) || record.Issued(other) || record.Issued(JoinText{ID: record.ID, Secret: other.Secret}) || (JoinToken{}).Issued(JoinText{}) {
+		t.Error("Issued does not follow the secret")
+	}
+}
+
 func TestRedeemProperties(t *testing.T) {
 	text, fresh := newToken(t, 3)
 	rapid.Check(t, func(t *rapid.T) {
