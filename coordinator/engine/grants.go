@@ -92,6 +92,28 @@ func (t *tx) grant(g signedGrant, kind, message string) {
 	t.state.dirty = true
 }
 
+// backfillGrants gives organisations that never had a grant one with every definition that exists: after an
+// upgrade from a store without grants, or a crash while an organisation was created.
+func (t *tx) backfillGrants() {
+	if len(t.state.revisions) == 0 {
+		return
+	}
+	var without []*organization
+	for _, o := range t.state.sortedOrganizations() {
+		if o.newest.Serial == 0 && o.jws == "" {
+			without = append(without, o)
+		}
+	}
+	signed, err := t.state.signAppends(without, grant.Entries(t.state.config.Definitions), t.now)
+	if err != nil {
+		t.event(Event{Kind: "warning", Subject: "grants", Message: "cannot backfill grants: " + err.Error()})
+		return
+	}
+	for _, g := range signed {
+		t.grant(g, "grant-appended", "backfilled")
+	}
+}
+
 // Grant shows an organisation's grant and whether it counts.
 func (e *Engine) Grant(ctx context.Context, c Caller, organization string) (view GrantView, err error) {
 	verr := e.view(ctx, func(s *state) {

@@ -97,6 +97,7 @@ const (
 // resume looks once at every job that still waits for others: a crash between the groups of one turn may
 // have kept what they wait for and lost what follows from it. A job of which a part has gone on has told so.
 func (t *tx) resume() {
+	t.backfillGrants()
 	for _, id := range slices.Sorted(maps.Keys(t.state.workflows)) {
 		w := t.state.workflows[id]
 		if w.open == 0 {
