@@ -103,7 +103,7 @@ func drainedText(f *stuckFacts, s *shape) string {
 	}
 	rest := ""
 	if more := len(f.offNodes) - 1; more > 0 {
-		rest = fmt.Sprintf(" and %s more out of use", plural(more, "node is", "nodes are"))
+		rest = " and " + plural(more, "more node is", "more nodes are") + " out of use"
 	}
 	return fmt.Sprintf("wants %s of definition %s, %d ready; node %s is %s%s",
 		plural(s.count, "node", "nodes"), f.off.id, f.ready, f.offNodes[0].id, why, rest)
