@@ -104,15 +104,15 @@ const (
 
 // Resources is what one node must give to an allocation (per node for gangs).
 type Resources struct {
-	Cores     Cores
-	Threads   bool // count hardware threads instead of cores
-	Sockets   uint32
-	Affinity  Affinity
-	Memory    Bytes
-	ByCore    bool // Memory is per core
-	Devices   map[string]uint32
-	Exclusive Exclusive
-	Tokens    map[string]uint32 // of the cluster, not of a node
+	Cores     Cores             `json:"cores,omitempty"`
+	Threads   bool              `json:"threads,omitempty"` // count hardware threads instead of cores
+	Sockets   uint32            `json:"sockets,omitempty"`
+	Affinity  Affinity          `json:"affinity,omitempty"`
+	Memory    Bytes             `json:"memory,omitempty"`
+	ByCore    bool              `json:"by_core,omitempty"` // Memory is per core
+	Devices   map[string]uint32 `json:"devices,omitempty"`
+	Exclusive Exclusive         `json:"exclusive,omitempty"`
+	Tokens    map[string]uint32 `json:"tokens,omitempty"` // of the cluster, not of a node
 }
 
 // TotalMemory is the memory of one node's share with by-core memory multiplied out.

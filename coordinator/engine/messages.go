@@ -40,18 +40,19 @@ const (
 	CauseLostStatus  Cause = "lost-status"
 )
 
-// RunStatus is one report about a run.
+// RunStatus is one report about a run. The report of an end is stored as it came.
 type RunStatus struct {
-	Run      coordinator.RunID
-	State    RunState
-	Cause    Cause
-	ExitCode int32
-	Signal   int32
-	Message  string
-	Started  time.Time
-	Ended    time.Time
+	Run      coordinator.RunID `json:"run"`
+	State    RunState          `json:"state"`
+	Cause    Cause             `json:"cause,omitempty"`
+	ExitCode int32             `json:"exit_code,omitempty"`
+	Signal   int32             `json:"signal,omitempty"`
+	Message  string            `json:"message,omitempty"`
+	Started  time.Time         `json:"started,omitzero"`
+	Ended    time.Time         `json:"ended,omitzero"`
 	// Once ended: how many bytes the run wrote, so that a reader knows when its output is complete.
-	StdoutBytes, StderrBytes uint64
+	StdoutBytes uint64 `json:"stdout_bytes,omitempty"`
+	StderrBytes uint64 `json:"stderr_bytes,omitempty"`
 }
 
 // HardwareReport is hwinfo.Facts as JSON with its digest and what could not be read.

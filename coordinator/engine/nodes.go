@@ -39,17 +39,6 @@ type node struct {
 	lost       bool // its work has been given up
 }
 
-// nodeRecord is what is stored of a node.
-type nodeRecord struct {
-	Created    time.Time                `json:"created"`
-	Definition coordinator.DefinitionID `json:"definition,omitempty"`
-	Scheduling string                   `json:"scheduling,omitempty"` // "", "cordoned", "draining"
-	Reason     string                   `json:"reason,omitempty"`     // the administrator's words
-	BootID     string                   `json:"boot_id,omitempty"`
-	LastSeen   time.Time                `json:"last_seen,omitzero"` // when the agent of this boot first connected
-	Lost       bool                     `json:"lost,omitempty"`     // its work has been given up
-}
-
 func newNode(id coordinator.NodeID) *node {
 	return &node{id: id, active: map[coordinator.AllocationID]*allocation{}}
 }

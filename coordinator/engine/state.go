@@ -44,23 +44,11 @@ type state struct {
 	admission   uint64    // grows when configuration, grants or nodes' hardware change
 }
 
-type clusterRecord struct {
-	ID      string    `json:"id"`
-	Created time.Time `json:"created"`
-	Schema  int       `json:"schema"`
-}
-
 // organization is an organisation with its grant as stored.
 type organization struct {
 	coordinator.Organization
 	jws    string
 	newest newestGrant
-}
-
-// newestGrant is kept apart from the grant itself, or a rollback would be invisible.
-type newestGrant struct {
-	Serial grant.Serial `json:"serial"`
-	Digest grant.Digest `json:"digest"`
 }
 
 // submission is one accepted submission.
@@ -71,22 +59,6 @@ type submission struct {
 	byName map[string]*job
 	open   int  // allocations not ended
 	ended  bool // its end has been told
-}
-
-type workflowRecord struct {
-	Spec        coordinator.WorkflowSpec `json:"spec"`
-	Owner       coordinator.Owner        `json:"owner"`
-	Priorities  priorities               `json:"priorities"`         // as at submission; running work keeps them
-	Preempts    []coordinator.GroupID    `json:"preempts,omitempty"` // the group's list as at submission (rule 17)
-	Submitted   time.Time                `json:"submitted"`
-	Idempotency string                   `json:"idempotency,omitempty"`
-	Digest      string                   `json:"digest,omitempty"` // sha256 of the file, with an idempotency key
-}
-
-type priorities struct {
-	Organization int32 `json:"organization,omitempty"`
-	Group        int32 `json:"group,omitempty"`
-	User         int32 `json:"user,omitempty"`
 }
 
 // job is one job or service with all its allocations (more than one for a task array).
@@ -108,46 +80,6 @@ type allocation struct {
 	record  allocRecord
 	touched bool
 	wait    *sched.Wait // why it waits, as of the last decision
-}
-
-// allocRecord is what is stored. An allocation without a record has not been placed yet.
-type allocRecord struct {
-	Status     coordinator.Status       `json:"status"`
-	Attempt    uint32                   `json:"attempt,omitempty"`
-	Definition coordinator.DefinitionID `json:"definition,omitempty"`
-	Ranks      []rankRecord             `json:"ranks,omitempty"` // one per node, by node id
-	Placed     time.Time                `json:"placed,omitzero"`
-	Started    time.Time                `json:"started,omitzero"`
-	Ended      time.Time                `json:"ended,omitzero"`
-	ExitCode   *int32                   `json:"exit_code,omitempty"`
-	Signal     int32                    `json:"signal,omitempty"`
-	Message    string                   `json:"message,omitempty"`
-	Stop       stopReason               `json:"stop,omitempty"`
-	NoticeEnds time.Time                `json:"notice_ends,omitzero"`
-	Preempted  uint32                   `json:"preempted,omitempty"`
-	Failures   uint32                   `json:"failures,omitempty"`
-	NodeFaults uint32                   `json:"node_faults,omitempty"`
-	Returned   bool                     `json:"returned,omitempty"` // front of its class (rule 3)
-	NotBefore  time.Time                `json:"not_before,omitzero"`
-	Past       []attemptRecord          `json:"past,omitempty"` // newest last, at most maxPast
-}
-
-// attemptRecord is what is kept of an attempt that was sent back to the queue.
-type attemptRecord struct {
-	Attempt uint32               `json:"attempt"`
-	Nodes   []coordinator.NodeID `json:"nodes"`
-	Started time.Time            `json:"started,omitzero"`
-	Ended   time.Time            `json:"ended,omitzero"`
-	Message string               `json:"message,omitempty"`
-}
-
-const maxPast = 16
-
-// rankRecord is one node's share of a run.
-type rankRecord struct {
-	Node  coordinator.NodeID `json:"node"`
-	State RunState           `json:"state"`
-	End   *RunStatus         `json:"end,omitempty"`
 }
 
 // stopReason says why the coordinator asked for an end, "" when it did not.

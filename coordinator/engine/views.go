@@ -16,15 +16,6 @@ type Caller struct {
 	From         string // remote address, for events
 }
 
-// ConfigRevision describes one stored configuration.
-type ConfigRevision struct {
-	Revision coordinator.Revision `json:"revision"`
-	SetAt    time.Time            `json:"set_at"`
-	SetBy    string               `json:"set_by"`
-	SHA256   string               `json:"sha256"`
-	Bytes    int                  `json:"bytes"`
-}
-
 // SetConfig is one request to replace the configuration.
 type SetConfig struct {
 	YAML         []byte
@@ -192,18 +183,6 @@ type DefinitionOutcome struct {
 type JobExplanation struct {
 	Job         JobView
 	Definitions []DefinitionOutcome
-}
-
-// Event is one thing that happened. Sequence grows with time and is unique in the cluster.
-type Event struct {
-	Sequence uint64                 `json:"seq"`
-	Time     time.Time              `json:"time"`
-	Kind     string                 `json:"kind"`
-	Workflow coordinator.WorkflowID `json:"workflow,omitempty"`
-	Job      string                 `json:"job,omitempty"`
-	Subject  string                 `json:"subject,omitempty"`
-	Message  string                 `json:"message,omitempty"`
-	Metadata map[string]string      `json:"metadata,omitempty"`
 }
 
 // CapacityView is what is free now, from the same state the scheduler decides on.
