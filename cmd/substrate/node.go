@@ -229,6 +229,9 @@ func (a *app) joinTokenCommand() *cobra.Command {
 			if ttl < time.Second || ttl%time.Second != 0 {
 				return usagef("--ttl %s is not a number of whole seconds", ttl)
 			}
+			if req.Uses == 0 {
+				return usagef("--uses is at least 1")
+			}
 			req.TtlSeconds = uint64(ttl / time.Second)
 			r, err := get(cmd.Context(), a, "making a token", (*connection).createJoinToken, req)
 			if err != nil {
