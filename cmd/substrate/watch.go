@@ -183,31 +183,61 @@ func (l *logs) read(ctx context.Context, job string, attempt uint32) {
 	if err != nil {
 		return // the caller's own call fails alike
 	}
-	out := map[string]*prefixed{}
+	out := ranked{app: a, prefix: job + " | "}
 	stream, err := c.workflows.ReadLog(ctx, &apiv1.ReadLogRequest{Workflow: l.workflow, Job: job, Attempt: attempt, Follow: true})
 	for err == nil {
 		var d *apiv1.LogData
-		if d, err = stream.Recv(); err != nil {
-			break
+		if d, err = stream.Recv(); err == nil {
+			out.write(a.out, d)
 		}
-		p := out[d.GetStream()]
-		if p == nil {
-			p = &prefixed{app: a, prefix: job + " | "}
-			out[d.GetStream()] = p
-		}
-		p.write(d.GetData())
 	}
-	for _, p := range out {
-		p.end()
-	}
+	out.end()
 	if !errors.Is(err, io.EOF) && ctx.Err() == nil && status.Code(err) != codes.NotFound {
 		a.warn("cannot read the output of %s: %v", job, status.Convert(err).Message())
 	}
 }
 
-// prefixed writes whole lines with the job's name before them.
+// ranked writes whole lines of a job's streams, those of a multinode job with their rank.
+type ranked struct {
+	app     *app
+	prefix  string
+	writers []*prefixed // in the order they began
+	known   map[logSource]*prefixed
+}
+
+type logSource struct {
+	stream string
+	rank   uint32
+}
+
+func (r *ranked) write(to io.Writer, d *apiv1.LogData) {
+	from := logSource{d.GetStream(), d.GetRank()}
+	p := r.known[from]
+	if p == nil {
+		if r.known == nil {
+			r.known = map[logSource]*prefixed{}
+		}
+		p = &prefixed{app: r.app, to: to, prefix: r.prefix}
+		if d.GetRanks() > 1 {
+			p.prefix += fmt.Sprintf("[%d] ", d.GetRank())
+		}
+		r.known[from] = p
+		r.writers = append(r.writers, p)
+	}
+	p.write(d.GetData())
+}
+
+// end writes last lines that no newline ended.
+func (r *ranked) end() {
+	for _, p := range r.writers {
+		p.end()
+	}
+}
+
+// prefixed writes whole lines with a prefix.
 type prefixed struct {
 	app    *app
+	to     io.Writer
 	prefix string
 	rest   []byte
 }
@@ -237,6 +267,6 @@ func (p *prefixed) end() {
 func (p *prefixed) line(text string) {
 	p.app.mu.Lock()
 	defer p.app.mu.Unlock()
-	fmt.Fprintf(p.app.out, "%s%s\n", p.prefix, strings.TrimSuffix(text, "\r"))
+	fmt.Fprintf(p.to, "%s%s\n", p.prefix, strings.TrimSuffix(text, "\r"))
 	p.app.flush()
 }

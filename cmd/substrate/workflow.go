@@ -393,7 +393,8 @@ func (a *app) workflowLogCommand() *cobra.Command {
 	return cmd
 }
 
-// readLog prints the bytes as the job wrote them; what it wrote to standard error goes there.
+// readLog prints the bytes as the job wrote them; what it wrote to standard error goes there. Several
+// nodes write at one time, so a multinode job's lines come whole and begin with their rank.
 func (a *app) readLog(ctx context.Context, req *apiv1.ReadLogRequest) error {
 	c, err := a.connect()
 	if err != nil {
@@ -403,6 +404,8 @@ func (a *app) readLog(ctx context.Context, req *apiv1.ReadLogRequest) error {
 	if err != nil {
 		return fromRPC(c.server, err)
 	}
+	ranks := ranked{app: a}
+	defer ranks.end()
 	for {
 		d, err := stream.Recv()
 		switch {
@@ -414,6 +417,10 @@ func (a *app) readLog(ctx context.Context, req *apiv1.ReadLogRequest) error {
 		w := a.out
 		if d.GetStream() == "stderr" {
 			w = a.errOut
+		}
+		if d.GetRanks() > 1 {
+			ranks.write(w, d)
+			continue
 		}
 		if _, err := w.Write(d.GetData()); err != nil {
 			return fmt.Errorf("cannot write the output: %w", err)

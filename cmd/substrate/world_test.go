@@ -317,7 +317,14 @@ func (w *world) ReadLog(r *apiv1.ReadLogRequest, out grpc.ServerStreamingServer[
 	if err := refused("read the log", r.GetWorkflow()); err != nil {
 		return err
 	}
-	for _, d := range []*apiv1.LogData{{Stream: "stdout", Data: []byte("one\ntw")}, {Stream: "stderr", Data: []byte("careful\n")}, {Stream: "stdout", Data: []byte("o\nend")}} {
+	parts := []*apiv1.LogData{{Stream: "stdout", Data: []byte("one\ntw")}, {Stream: "stderr", Data: []byte("careful\n")}, {Stream: "stdout", Data: []byte("o\nend")}}
+	if r.GetJob() == "mesh" {
+		parts = []*apiv1.LogData{
+			{Stream: "stdout", Ranks: 2, Data: []byte("from ze")}, {Stream: "stdout", Ranks: 2, Rank: 1, Data: []byte("from one\n")},
+			{Stream: "stdout", Ranks: 2, Data: []byte("ro\n")}, {Stream: "stderr", Ranks: 2, Rank: 1, Data: []byte("careful")},
+		}
+	}
+	for _, d := range parts {
 		if r.GetStream() == "" || r.GetStream() == d.GetStream() {
 			if err := out.Send(d); err != nil {
 				return err

@@ -55,11 +55,13 @@ type LogRequest struct {
 	Follow   bool
 }
 
-// LogPart is a piece of one stream.
+// LogPart is a piece of one stream, of one rank if several nodes share the run.
 type LogPart struct {
 	Job    string
 	Stream string
 	Data   []byte
+	Rank   uint32
+	Ranks  uint32 // how many the run has; 1 without a gang
 }
 
 // LogOffset is how much of a stream is stored.

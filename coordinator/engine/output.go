@@ -13,36 +13,81 @@ import (
 
 // AppendLog stores a piece of output and returns how far the stream is stored. A piece of a run that
 // was never placed on this node is dropped and counted as stored, so that the agent stops sending it.
+// ErrInternal is the disk's: this piece is not stored, and may be if it is sent again.
 func (s *Session) AppendLog(run coordinator.RunID, stream string, offset uint64, data []byte, last bool) (uint64, error) {
-	ok, err := s.owns(context.Background(), run) // the loop answers, or has stopped and says so
+	rank, err := s.rankOf(run)
 	if err != nil {
 		return 0, err
 	}
-	if !ok {
+	if rank < 0 {
 		return offset + uint64(len(data)), nil
 	}
+	stream = logs.Stream(stream, uint32(rank))
 	next, err := s.engine.opt.Logs.Append(run, stream, offset, data)
 	var gap *logs.GapError
 	switch {
 	case errors.As(err, &gap):
 		return gap.Size, nil // the agent sends again from there
-	case err != nil:
-		return 0, coordinator.Errorf(coordinator.ErrUnavailable, "store output of "+string(run), "%w", err)
-	}
-	if last {
-		if err := s.engine.opt.Logs.Finish(run, stream); err != nil && !errors.Is(err, logs.ErrNotFound) {
-			return 0, coordinator.Errorf(coordinator.ErrUnavailable, "store output of "+string(run), "%w", err)
+	case err == nil && last:
+		if err = s.engine.opt.Logs.Finish(run, stream); errors.Is(err, logs.ErrNotFound) {
+			err = nil
 		}
+	}
+	if err != nil {
+		return 0, coordinator.Errorf(logErrorKind(err), "store output of "+string(run), "%w", err)
 	}
 	return next, nil
 }
 
+func logErrorKind(err error) coordinator.ErrorKind {
+	switch {
+	case errors.Is(err, logs.ErrClosed):
+		return coordinator.ErrUnavailable // the coordinator is stopping
+	case errors.Is(err, logs.ErrName):
+		return coordinator.ErrInvalid
+	}
+	return coordinator.ErrInternal
+}
+
+// rankOf is this node's rank in a run, -1 when it was never placed here.
+func (s *Session) rankOf(run coordinator.RunID) (rank int, err error) {
+	s.mu.Lock()
+	rank, seen := s.ranks[run]
+	s.mu.Unlock()
+	if seen {
+		return rank, nil
+	}
+	ctx := context.Background() // the loop answers, or has stopped and says so
+	if err = s.engine.view(ctx, func(st *state) { rank = st.rankOf(run, s.node) }); err != nil {
+		return -1, err
+	}
+	s.mu.Lock()
+	if len(s.ranks) > maxOutbox {
+		clear(s.ranks)
+	}
+	s.ranks[run] = rank
+	s.mu.Unlock()
+	return rank, nil
+}
+
 // Offsets tells how much is stored of the runs in the agent's hello, for the welcome message.
 func (s *Session) Offsets() []LogOffset {
+	ranks := make([]int, len(s.hello))
+	err := s.engine.view(context.Background(), func(st *state) {
+		for i, run := range s.hello {
+			ranks[i] = st.rankOf(run, s.node)
+		}
+	})
+	if err != nil {
+		return nil // the loop has stopped, and with it this stream
+	}
 	var out []LogOffset
-	for _, run := range s.hello {
+	for i, run := range s.hello {
+		if ranks[i] < 0 {
+			continue
+		}
 		for _, stream := range []string{"stdout", "stderr"} {
-			if size, err := s.engine.opt.Logs.Size(run, stream); err == nil && size > 0 {
+			if size, err := s.engine.opt.Logs.Size(run, logs.Stream(stream, uint32(ranks[i]))); err == nil && size > 0 {
 				out = append(out, LogOffset{Run: run, Stream: stream, Offset: size})
 			}
 		}
@@ -53,9 +98,22 @@ func (s *Session) Offsets() []LogOffset {
 // settleTime is how long the end of an ended run's output is waited for.
 const settleTime = 5 * time.Second
 
-// Log sends the output of a job: what is stored, and with Follow what comes until the run has ended.
+// origin is one stream of one rank.
+type origin struct {
+	stream string
+	rank   uint32
+}
+
+// source is an origin and how far it has been read.
+type source struct {
+	origin
+	offset uint64
+}
+
+// Log sends the output of a job, of a gang that of all its ranks: what is stored, and with Follow what
+// comes until the run has ended.
 func (e *Engine) Log(ctx context.Context, c Caller, req LogRequest, send func(LogPart) error) error {
-	run, name, err := e.logRun(ctx, c, req)
+	run, part, err := e.logRun(ctx, c, req)
 	if err != nil {
 		return err
 	}
@@ -66,7 +124,13 @@ func (e *Engine) Log(ctx context.Context, c Caller, req LogRequest, send func(Lo
 		}
 		streams = []string{req.Stream}
 	}
-	offsets := make([]uint64, len(streams))
+	var sources []source
+	for rank := range part.Ranks {
+		for _, stream := range streams {
+			sources = append(sources, source{origin: origin{stream, rank}})
+		}
+	}
+	buf := make([]byte, 64<<10)
 	var deadline time.Time
 	for pause := 5 * time.Millisecond; ; pause = min(pause*2, 250*time.Millisecond) {
 		ended, wrote, err := e.runEnded(ctx, run)
@@ -74,14 +138,14 @@ func (e *Engine) Log(ctx context.Context, c Caller, req LogRequest, send func(Lo
 			return err
 		}
 		complete, moved := true, false
-		for i, stream := range streams {
-			n, err := e.copyStream(run, name, stream, offsets[i], send)
+		for i := range sources {
+			s := &sources[i]
+			n, err := e.copyStream(run, part, s, buf, send)
 			if err != nil {
 				return err
 			}
 			moved = moved || n > 0
-			offsets[i] += n
-			complete = complete && offsets[i] >= wrote[stream]
+			complete = complete && s.offset >= wrote[s.origin]
 		}
 		if moved {
 			pause = 5 * time.Millisecond
@@ -102,29 +166,32 @@ func (e *Engine) Log(ctx context.Context, c Caller, req LogRequest, send func(Lo
 	}
 }
 
-// copyStream sends what is stored from an offset on.
-func (e *Engine) copyStream(run coordinator.RunID, job, stream string, offset uint64, send func(LogPart) error) (uint64, error) {
-	buf := make([]byte, 64<<10)
-	var done uint64
+// copyStream sends what is stored beyond the source's offset and moves it; part has the other fields.
+func (e *Engine) copyStream(run coordinator.RunID, part LogPart, s *source, buf []byte, send func(LogPart) error) (done uint64, err error) {
+	part.Stream, part.Rank = s.stream, s.rank
 	for {
-		n, err := e.opt.Logs.ReadAt(run, stream, offset+done, buf)
+		n, err := e.opt.Logs.ReadAt(run, logs.Stream(s.stream, s.rank), s.offset, buf)
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, logs.ErrNotFound) {
 			return done, coordinator.Errorf(coordinator.ErrInternal, "read output of "+string(run), "%w", err)
 		}
 		if n == 0 {
 			return done, nil
 		}
-		if err := send(LogPart{Job: job, Stream: stream, Data: slices.Clone(buf[:n])}); err != nil {
+		part.Data = slices.Clone(buf[:n])
+		if err := send(part); err != nil {
 			return done, err
 		}
+		s.offset += uint64(n)
 		done += uint64(n)
 	}
 }
 
-// logRun finds the run whose output is asked for; with Follow it waits for its first attempt.
-func (e *Engine) logRun(ctx context.Context, c Caller, req LogRequest) (run coordinator.RunID, name string, err error) {
+// logRun finds the run whose output is asked for, and what all its parts have in common; with Follow it
+// waits for its first attempt.
+func (e *Engine) logRun(ctx context.Context, c Caller, req LogRequest) (run coordinator.RunID, part LogPart, err error) {
 	const op = "read output"
 	for {
+		var name string
 		var ended bool
 		verr := e.view(ctx, func(s *state) {
 			var w *submission
@@ -146,6 +213,7 @@ func (e *Engine) logRun(ctx context.Context, c Caller, req LogRequest) (run coor
 			}
 			a := chosen[0]
 			name, ended, run = a.name(), a.record.Status.Ended(), ""
+			part = LogPart{Job: name, Ranks: max(a.job.spec.Nodes, 1)}
 			switch {
 			case req.Attempt > a.record.Attempt:
 				err = coordinator.Errorf(coordinator.ErrNotFound, op, "job %s has had %d attempts", name, a.record.Attempt)
@@ -157,34 +225,34 @@ func (e *Engine) logRun(ctx context.Context, c Caller, req LogRequest) (run coor
 		})
 		switch {
 		case verr != nil:
-			return "", "", verr
+			return "", LogPart{}, verr
 		case err != nil || run != "":
-			return run, name, err
+			return run, part, err
 		case ended || !req.Follow:
-			return "", "", coordinator.Errorf(coordinator.ErrNotFound, op, "job %s has not started", name).
+			return "", LogPart{}, coordinator.Errorf(coordinator.ErrNotFound, op, "job %s has not started", name).
 				WithHint("see why with `substrate workflow explain`")
 		}
 		select {
 		case <-ctx.Done():
-			return "", "", ctx.Err()
+			return "", LogPart{}, ctx.Err()
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
 
-// runEnded reports whether a run is over, and how much it wrote on each stream.
-func (e *Engine) runEnded(ctx context.Context, run coordinator.RunID) (ended bool, wrote map[string]uint64, err error) {
-	wrote = map[string]uint64{}
+// runEnded reports whether a run is over, and how much each rank that ended wrote.
+func (e *Engine) runEnded(ctx context.Context, run coordinator.RunID) (ended bool, wrote map[origin]uint64, err error) {
+	wrote = map[origin]uint64{}
 	err = e.view(ctx, func(s *state) {
 		a, current := s.runOwner(run)
 		ended = a == nil || !current || !a.record.Status.Holds()
 		if a == nil || !current {
 			return
 		}
-		for _, r := range a.record.Ranks {
+		for i, r := range a.record.Ranks {
 			if r.End != nil {
-				wrote["stdout"] = max(wrote["stdout"], r.End.StdoutBytes)
-				wrote["stderr"] = max(wrote["stderr"], r.End.StderrBytes)
+				wrote[origin{"stdout", uint32(i)}] = r.End.StdoutBytes
+				wrote[origin{"stderr", uint32(i)}] = r.End.StderrBytes
 			}
 		}
 	})

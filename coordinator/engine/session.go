@@ -27,9 +27,9 @@ type Session struct {
 	mu     sync.Mutex
 	outbox []ToNode
 	closed bool
-	ready  chan struct{} // holds one token when outbox is not empty or the session is closed
-	owned  map[coordinator.RunID]bool
-	hello  []coordinator.RunID // runs the agent held when it connected
+	ready  chan struct{}             // holds one token when outbox is not empty or the session is closed
+	ranks  map[coordinator.RunID]int // the node's rank in runs that sent output, -1: not placed here
+	hello  []coordinator.RunID       // runs the agent held when it connected
 }
 
 // sessions are the streams to close when the loop stops or starts again from the store.
@@ -119,7 +119,7 @@ func (s *Session) Next(ctx context.Context) ([]ToNode, error) {
 // Connect takes a node's new stream; an older one of the same node is closed. Runs the agent holds are
 // compared with what is decided: unknown ones are ended, missing ones ordered again or given up.
 func (e *Engine) Connect(ctx context.Context, id coordinator.NodeID, h Hello) (*Session, error) {
-	s := &Session{engine: e, node: id, ready: make(chan struct{}, 1), owned: map[coordinator.RunID]bool{}}
+	s := &Session{engine: e, node: id, ready: make(chan struct{}, 1), ranks: map[coordinator.RunID]int{}}
 	for _, st := range h.Runs {
 		s.hello = append(s.hello, st.Run)
 	}
@@ -295,24 +295,4 @@ func (s *Session) RunStatus(ctx context.Context, reports []RunStatus) error {
 		}
 		return nil
 	})
-}
-
-// owns reports whether the node may write this run's logs: it is or was placed there.
-func (s *Session) owns(ctx context.Context, run coordinator.RunID) (bool, error) {
-	s.mu.Lock()
-	ok, seen := s.owned[run]
-	s.mu.Unlock()
-	if seen {
-		return ok, nil
-	}
-	err := s.engine.view(ctx, func(st *state) { ok = st.ranOn(run, s.node) })
-	if err == nil {
-		s.mu.Lock()
-		if len(s.owned) > maxOutbox {
-			clear(s.owned)
-		}
-		s.owned[run] = ok
-		s.mu.Unlock()
-	}
-	return ok, err
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -207,21 +208,21 @@ func (s *state) runOwner(run coordinator.RunID) (a *allocation, current bool) {
 	return a, a != nil && a.run() == run
 }
 
-// ranOn reports whether a run was placed on a node, in this attempt or an earlier one.
-func (s *state) ranOn(run coordinator.RunID, id coordinator.NodeID) bool {
+// rankOf is a node's rank in a run, of this attempt or an earlier one; -1 when it was not placed there.
+func (s *state) rankOf(run coordinator.RunID, id coordinator.NodeID) int {
 	a, current := s.runOwner(run)
-	switch {
-	case a == nil:
-		return false
-	case current && a.rank(id) != nil:
-		return true
+	if a == nil {
+		return -1
+	}
+	if current && len(a.record.Ranks) > 0 { // without, it was sent back to the queue
+		return slices.Index(a.nodeIDs(), id)
 	}
 	for _, p := range a.record.Past {
-		if a.id.Run(p.Attempt) == run && contains(p.Nodes, id) {
-			return true
+		if a.id.Run(p.Attempt) == run {
+			return slices.Index(p.Nodes, id)
 		}
 	}
-	return false
+	return -1
 }
 
 // nextHold is when the first allocation that must not start yet may start.

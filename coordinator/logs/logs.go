@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -20,7 +22,7 @@ import (
 )
 
 const (
-	// DefaultRunCap is how many bytes of output one run may store.
+	// DefaultRunCap is how many bytes of output one run, or each rank of a gang, may store.
 	DefaultRunCap = 1 << 30
 	// DefaultMaxOpen is how many runs are kept open for writing, with up to two files each.
 	DefaultMaxOpen = 256
@@ -59,7 +61,7 @@ type Logs struct {
 
 	mu     sync.Mutex
 	closed bool
-	runs   map[string]*runFiles // by path
+	runs   map[string]*runFiles // by key
 	recent *list.List           // of *runFiles, the latest used first
 	packs  map[coordinator.WorkflowID]*pack
 	// recentPacks is of *pack, the latest used first.
@@ -94,28 +96,49 @@ func OpenWith(dir string, o Options) (*Logs, error) {
 	}, nil
 }
 
-// streams are the outputs of a run.
+// maxRank bounds the ranks of a gang: a multinode job has at most 65,536 nodes.
+const maxRank = 1<<16 - 1
+
+// streams are the outputs of a run, or of each rank of a gang.
 func streams() [2]string { return [2]string{"stdout", "stderr"} }
 
-func streamIndex(stream string) (int, error) {
-	all := streams()
-	i := slices.Index(all[:], stream)
-	if i < 0 {
-		return 0, fmt.Errorf("%w: stream %.40q is not stdout or stderr", ErrName, stream)
+// Stream names the stream of one rank of a run: "stdout", "stderr.3". Rank 0 has no number, as a
+// run on one node.
+func Stream(stream string, rank uint32) string {
+	if rank == 0 {
+		return stream
 	}
-	return i, nil
+	return stream + "." + strconv.FormatUint(uint64(rank), 10)
 }
 
-// Append stores data that starts at offset of the stream, and returns the offset of what may come
+// parseStream takes a stream's name apart; rank is "" or ".N" as it stands in file names.
+func parseStream(stream string) (i int, rank string, err error) {
+	name, number, ranked := strings.Cut(stream, ".")
+	all := streams()
+	i = slices.Index(all[:], name)
+	if i < 0 {
+		return 0, "", fmt.Errorf("%w: stream %.40q is not stdout or stderr", ErrName, stream)
+	}
+	if !ranked {
+		return i, "", nil
+	}
+	n, err := strconv.ParseUint(number, 10, 32)
+	if err != nil || n > maxRank || Stream(name, uint32(n)) != stream {
+		return 0, "", fmt.Errorf("%w: stream %.40q has no rank from 1 to %d", ErrName, stream, maxRank)
+	}
+	return i, "." + number, nil
+}
+
+// Append stores data that starts at offset of the stream (see Stream), and returns the offset of what may come
 // next. Sending again is harmless: what is stored already is skipped. Data after a gap is refused
-// with a *GapError. Beyond the cap of the run, output is dropped after one line that says so, and
+// with a *GapError. Beyond the cap of the run's rank, output is dropped after one line that says so, and
 // Append goes on to accept it.
 func (l *Logs) Append(run coordinator.RunID, stream string, offset uint64, data []byte) (next uint64, err error) {
-	i, err := streamIndex(stream)
+	i, rank, err := parseStream(stream)
 	if err != nil {
 		return 0, fmt.Errorf("cannot store output of %.80q: %w", run, err)
 	}
-	r, err := l.acquire(run)
+	r, err := l.acquire(run, rank)
 	if err != nil {
 		return 0, fmt.Errorf("cannot store output of %.80q: %w", run, err)
 	}
@@ -129,11 +152,11 @@ func (l *Logs) Append(run coordinator.RunID, stream string, offset uint64, data 
 
 // Finish closes the stream: no more is expected, though more would be taken.
 func (l *Logs) Finish(run coordinator.RunID, stream string) error {
-	i, err := streamIndex(stream)
+	i, rank, err := parseStream(stream)
 	if err != nil {
 		return fmt.Errorf("cannot finish output of %.80q: %w", run, err)
 	}
-	r, err := l.acquire(run)
+	r, err := l.acquire(run, rank)
 	if err != nil {
 		return fmt.Errorf("cannot finish output of %.80q: %w", run, err)
 	}
@@ -214,7 +237,7 @@ func (l *Logs) readAt(run coordinator.RunID, stream string, offset uint64, buf [
 
 // path is the stream's own file, which is there once it outgrew the pack.
 func (l *Logs) path(run coordinator.RunID, stream string) (coordinator.WorkflowID, string, error) {
-	if _, err := streamIndex(stream); err != nil {
+	if _, _, err := parseStream(stream); err != nil {
 		return "", "", err
 	}
 	workflow, path, err := runPath(run)

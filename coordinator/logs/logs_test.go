@@ -185,7 +185,7 @@ func TestBadNames(t *testing.T) {
 			t.Errorf("size of %.40q: %v", r, err)
 		}
 	}
-	for _, stream := range []string{"", "std", "../stdout", "STDOUT"} {
+	for _, stream := range []string{"", "std", "../stdout", "STDOUT", "stdout.", "stdout.0", "stdout.01", "stdout.+1", "stdout.1.1", "stdout.-1", "stdout.65536", "stdout.4294967297"} {
 		if _, err := l.Append(run("a", 1), stream, 0, []byte("x")); !errors.Is(err, ErrName) {
 			t.Errorf("stream %q: %v", stream, err)
 		}
@@ -228,7 +228,7 @@ func TestFullDisk(t *testing.T) {
 	r := run("a", 1)
 	start := strings.Repeat("x", packLimit)
 	at := mustAppend(t, l, r, "stdout", 0, start+"ab")
-	files, err := l.acquire(r)
+	files, err := l.acquire(r, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestFullDisk(t *testing.T) {
 	if !errors.Is(err, ErrFull) || !errors.Is(err, unix.ENOSPC) || next != at {
 		t.Fatalf("next %d, %v", next, err)
 	}
-	files, err = l.acquire(r)
+	files, err = l.acquire(r, "")
 	if err != nil {
 		t.Fatal(err)
 	}

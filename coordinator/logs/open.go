@@ -11,15 +11,15 @@ import (
 // maxPacks is how many workflows keep their pack open, with its index in memory.
 const maxPacks = 64
 
-// acquire returns the run's entry, locked and counted as in use. It waits while the run's workflow
-// is being removed.
-func (l *Logs) acquire(run coordinator.RunID) (*runFiles, error) {
+// acquire returns the entry of a run's rank, locked and counted as in use. It waits while the run's
+// workflow is being removed.
+func (l *Logs) acquire(run coordinator.RunID, rank string) (*runFiles, error) {
 	workflow, path, err := runPath(run)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		r, idle, wait, err := l.lookupRun(workflow, path)
+		r, idle, wait, err := l.lookupRun(workflow, path, rank)
 		if err != nil {
 			return nil, err
 		}
@@ -39,7 +39,7 @@ func (l *Logs) acquire(run coordinator.RunID) (*runFiles, error) {
 }
 
 // lookupRun finds or makes the entry and takes out those that have been idle the longest.
-func (l *Logs) lookupRun(workflow coordinator.WorkflowID, path string) (r *runFiles, idle []*runFiles, wait <-chan struct{}, err error) {
+func (l *Logs) lookupRun(workflow coordinator.WorkflowID, path, rank string) (r *runFiles, idle []*runFiles, wait <-chan struct{}, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -48,11 +48,12 @@ func (l *Logs) lookupRun(workflow coordinator.WorkflowID, path string) (r *runFi
 	if c, removing := l.removing[workflow]; removing {
 		return nil, nil, c, nil
 	}
-	r = l.runs[path]
+	key := path + rank
+	r = l.runs[key]
 	if r == nil {
-		r = &runFiles{workflow: workflow, path: path, full: filepath.Join(l.dir, path)}
+		r = &runFiles{workflow: workflow, key: key, full: filepath.Join(l.dir, path), rank: rank}
 		r.place = l.recent.PushFront(r)
-		l.runs[path] = r
+		l.runs[key] = r
 	}
 	r.users++
 	l.recent.MoveToFront(r.place)
@@ -69,7 +70,7 @@ func (l *Logs) lookupRun(workflow coordinator.WorkflowID, path string) (r *runFi
 
 func (l *Logs) forgetRun(r *runFiles) {
 	l.recent.Remove(r.place)
-	delete(l.runs, r.path)
+	delete(l.runs, r.key)
 }
 
 func (l *Logs) release(r *runFiles) {

@@ -28,7 +28,7 @@ const (
 	packName   = "pack"
 	packHeader = 16
 	packMagic  = 0x31706c73 // "slp1"
-	maxPacked  = longName + len(".stdout")
+	maxPacked  = longName + len(".stdout.65535")
 )
 
 // pack is one append-only file with the short outputs of a workflow. Each record is

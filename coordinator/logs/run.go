@@ -20,11 +20,12 @@ const (
 	truncatedMode = 0o400
 )
 
-// runFiles is one run being written.
+// runFiles is one rank of a run being written.
 type runFiles struct {
 	workflow coordinator.WorkflowID
-	path     string // below the top directory; the key
-	full     string // without the stream's suffix
+	key      string // path below the top directory, and rank
+	full     string // path without the stream's suffix
+	rank     string // ".N", or "" for rank 0
 	// users and place belong to Logs.mu.
 	users int
 	place *list.Element
@@ -42,7 +43,7 @@ type streamFile struct {
 	truncated bool
 }
 
-func (r *runFiles) name(i int) string { return r.full + "." + streams()[i] }
+func (r *runFiles) name(i int) string { return r.full + "." + streams()[i] + r.rank }
 
 // learn finds what earlier processes or evicted entries left.
 func (l *Logs) learn(r *runFiles) error {

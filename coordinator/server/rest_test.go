@@ -219,7 +219,7 @@ func recordQueue(f *fakeEngine, note func(string, ...any)) {
 	}
 	f.logFunc = func(_ context.Context, _ engine.Caller, r engine.LogRequest, send func(engine.LogPart) error) error {
 		note("Log %+v", r)
-		return send(engine.LogPart{Job: "train", Stream: "stdout", Data: []byte("hello\n")})
+		return send(engine.LogPart{Job: "train", Stream: "stdout", Data: []byte("hello\n"), Rank: 2, Ranks: 3})
 	}
 }
 

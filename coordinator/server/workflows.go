@@ -112,7 +112,7 @@ func (s workflowService) ReadLog(r *apiv1.ReadLogRequest, out grpc.ServerStreami
 		Workflow: r.GetWorkflow(), Job: r.GetJob(), Attempt: r.GetAttempt(), Stream: r.GetStream(), Follow: r.GetFollow(),
 	}
 	return s.streams.Log(out.Context(), callerOf(out.Context()), req, func(p engine.LogPart) error {
-		return out.Send(&apiv1.LogData{Job: p.Job, Stream: p.Stream, Data: p.Data})
+		return out.Send(&apiv1.LogData{Job: p.Job, Stream: p.Stream, Data: p.Data, Rank: p.Rank, Ranks: p.Ranks})
 	})
 }
 

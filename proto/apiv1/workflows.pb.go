@@ -1464,6 +1464,8 @@ type LogData struct {
 	Stream        string                 `protobuf:"bytes,1,opt,name=stream,proto3" json:"stream,omitempty"`
 	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
 	Job           string                 `protobuf:"bytes,3,opt,name=job,proto3" json:"job,omitempty"`
+	Rank          uint32                 `protobuf:"varint,4,opt,name=rank,proto3" json:"rank,omitempty"`   // of the multinode job's node that wrote it
+	Ranks         uint32                 `protobuf:"varint,5,opt,name=ranks,proto3" json:"ranks,omitempty"` // how many nodes share the run; 1 for all but multinode jobs
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1517,6 +1519,20 @@ func (x *LogData) GetJob() string {
 		return x.Job
 	}
 	return ""
+}
+
+func (x *LogData) GetRank() uint32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *LogData) GetRanks() uint32 {
+	if x != nil {
+		return x.Ranks
+	}
+	return 0
 }
 
 type ShowQueueRequest struct {
@@ -2148,11 +2164,13 @@ const file_apiv1_workflows_proto_rawDesc = "" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
 	"\aattempt\x18\x03 \x01(\rR\aattempt\x12\x16\n" +
 	"\x06stream\x18\x04 \x01(\tR\x06stream\x12\x16\n" +
-	"\x06follow\x18\x05 \x01(\bR\x06follow\"G\n" +
+	"\x06follow\x18\x05 \x01(\bR\x06follow\"q\n" +
 	"\aLogData\x12\x16\n" +
 	"\x06stream\x18\x01 \x01(\tR\x06stream\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x10\n" +
-	"\x03job\x18\x03 \x01(\tR\x03job\"x\n" +
+	"\x03job\x18\x03 \x01(\tR\x03job\x12\x12\n" +
+	"\x04rank\x18\x04 \x01(\rR\x04rank\x12\x14\n" +
+	"\x05ranks\x18\x05 \x01(\rR\x05ranks\"x\n" +
 	"\x10ShowQueueRequest\x12\x12\n" +
 	"\x04mine\x18\x01 \x01(\bR\x04mine\x12\x14\n" +
 	"\x05class\x18\x02 \x01(\tR\x05class\x12\x1b\n" +
