@@ -118,6 +118,13 @@ func (p *Process) Kill() {
 	<-l.ended
 }
 
+// Signal sends a signal to a process that may have ended.
+func (p *Process) Signal(s syscall.Signal) {
+	if l := p.current(); l != nil {
+		_ = l.cmd.Process.Signal(s) // it may have ended
+	}
+}
+
 // Stop sends SIGTERM and waits; a process that takes longer is killed, and an error.
 func (p *Process) Stop(within time.Duration) (Exit, error) {
 	l := p.current()

@@ -27,9 +27,11 @@ func stopWell(t *testing.T, p *cluster.Process) {
 	if !p.Running() {
 		return
 	}
-	if e, err := p.Stop(stopWithin); err != nil || e.Code != 0 {
+	e, err := p.Stop(stopWithin)
+	if err != nil || e.Code != 0 {
 		t.Errorf("%s after SIGTERM: %v, %v\n%s", p.Name, e, err, p.LastWords())
 	}
+	t.Logf("%s ended %s after SIGTERM", p.Name, e.After.Round(time.Millisecond))
 }
 
 // bench is a cluster of one node with a directory that jobs and test share: a job writes its process id

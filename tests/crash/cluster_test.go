@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -68,6 +69,18 @@ func TestChangedConfigurationReachesNodes(t *testing.T) {
 // TestNodeStaysAway: work on a node that is away for longer than the loss window is given up or sent
 // elsewhere; when the node comes back it ends what it still runs, and the new run is not touched.
 func TestNodeStaysAway(t *testing.T) {
+	t.Run("agent dead", func(t *testing.T) {
+		t.Parallel()
+		staysAway(t, func(n *cluster.Node) { n.Kill() }, func(n *cluster.Node) error { return n.Start() })
+	})
+	// Like a network that drops everything: nobody closes the stream, and the agent has forgotten nothing.
+	t.Run("agent frozen", func(t *testing.T) {
+		t.Parallel()
+		staysAway(t, func(n *cluster.Node) { n.Signal(syscall.SIGSTOP) }, func(n *cluster.Node) error { n.Signal(syscall.SIGCONT); return nil })
+	})
+}
+
+func staysAway(t *testing.T, leave func(*cluster.Node), comeBack func(*cluster.Node) error) {
 	const window = 2 * time.Second
 	b := newBench(t, cluster.Options{Nodes: 1,
 		Config: cluster.Anywhere + fmt.Sprintf("scheduler: {nodeLossWindow: %s, killTimeout: 1s}\n", window)})
@@ -82,10 +95,10 @@ func TestNodeStaysAway(t *testing.T) {
 		first[name] = b.pid(name, 1)
 		b.AwaitJob(10*time.Second, id, name, "running")
 	}
-	home.Kill()
 	gone := time.Now()
+	leave(home)
 	other := b.AddNode("node-2")
-	lost := b.AwaitJob(20*time.Second, id, "lost", "lost", "failed", "finished")
+	lost := b.AwaitJob(cluster.UpWithin, id, "lost", "lost", "failed", "finished")
 	if early := gone.Add(window); lost.GetEnded().AsTime().Before(early) {
 		t.Errorf("given up at %s, before the window is over at %s", lost.GetEnded().AsTime(), early)
 	}
@@ -109,7 +122,9 @@ func TestNodeStaysAway(t *testing.T) {
 	b.say("wins") // both attempts end now, and the first is reported only after the second
 	won := b.AwaitJob(20*time.Second, id, "wins", "failed", "finished", "lost")
 	b.awaitGone(first["wins"], 10*time.Second)
-	b.start(home)
+	if err := comeBack(home); err != nil {
+		t.Fatal(err)
+	}
 	b.AwaitNode(home.Name)
 	for _, name := range []string{"lost", "moves"} { // told to stop, not only forgotten
 		b.awaitGone(first[name], 15*time.Second)

@@ -142,7 +142,9 @@ func (s *storm) drawn(most time.Duration) time.Duration {
 // settle waits until every workflow has ended, and checks all of them.
 func (s *storm) settle(want int) {
 	t := s.t
+	began := time.Now()
 	s.submitted.Wait()
+	accepted := time.Now()
 	if len(s.ids) != want || t.Failed() {
 		t.Fatalf("%d of %d workflows were accepted", len(s.ids), want)
 	}
@@ -153,14 +155,18 @@ func (s *storm) settle(want int) {
 		}
 		return err
 	})
+	ended := time.Now()
 	s.checkListing(want)
 	byWorkflow := s.checkAllEvents()
 	for key, id := range s.ids {
 		s.checkWorkflow(key, id, byWorkflow[id])
 	}
+	checked := time.Now()
 	for _, n := range s.c.Nodes {
 		s.checkForgotten(n)
 	}
+	t.Logf("after the last restart: all accepted after %s, ended after %s, checked in %s, forgotten after %s", accepted.Sub(began).Round(time.Millisecond),
+		ended.Sub(began).Round(time.Millisecond), checked.Sub(ended).Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 }
 
 // checkListing: there are exactly the accepted workflows, one for each key.
@@ -307,6 +313,30 @@ func TestCoordinatorKilled(t *testing.T) {
 	s.settle(workflows)
 	t.Logf("%d jobs had begun before the last kill, %d in all; %d further kills came before it was up; %d submissions tried, %d answered again",
 		ran, s.ran(), early, s.attempts, s.existed)
+}
+
+// TestCoordinatorTerminated: by SIGTERM, while many submit: each caller is answered or told to come again.
+func TestCoordinatorTerminated(t *testing.T) {
+	const rounds, callers, each, least = 5, 6, 2, 20
+	s := newStorm(t, cluster.Options{Nodes: 1})
+	var ran int
+	for round := range rounds {
+		for caller := range callers {
+			from := (round*callers + caller) * each
+			s.submit(from, from+each, s.drawn(20*time.Millisecond))
+		}
+		if round == rounds-1 {
+			s.awaitWork(least)
+		}
+		time.Sleep(s.drawn(150 * time.Millisecond))
+		ran = s.ran()
+		stopWell(t, s.c.Coordinator.Process)
+		if err := s.c.Coordinator.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.settle(rounds * callers * each)
+	t.Logf("%d jobs had begun before the last stop, %d in all; %d submissions tried, %d answered again", ran, s.ran(), s.attempts, s.existed)
 }
 
 // TestAgentKilled: the same with the agent; runs go on under their keeper.
