@@ -226,7 +226,8 @@ func announce(ctx context.Context, s settings, api, agents net.Addr, eng *engine
 		return err
 	}
 	if s.dev {
-		token, _, err := eng.CreateJoinToken(ctx, engine.Caller{Name: "development mode"}, 24*time.Hour, 1000)
+		developer := engine.Caller{Principal: auth.Principal{User: "coordinator", Name: "development mode", Admin: true}}
+		token, _, err := eng.CreateJoinToken(ctx, developer, 24*time.Hour, 1000)
 		if err != nil {
 			return err
 		}

@@ -13,6 +13,7 @@ import (
 	"strconv"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
 	"substrate/coordinator/config"
 	"substrate/coordinator/grant"
 	"substrate/coordinator/sched"
@@ -107,6 +108,9 @@ func (a *activeConfig) move(n *node, from coordinator.DefinitionID) {
 // SetConfig makes a new revision of the given bytes, or refuses them and leaves the running one alone.
 func (e *Engine) SetConfig(ctx context.Context, c Caller, in SetConfig) (res SetConfigResult, err error) {
 	op := "set configuration " + in.File
+	if err := c.authorize(auth.PermissionAdminCluster, op, auth.Target{}); err != nil {
+		return res, err
+	}
 	var previous *config.Checked
 	if err := e.view(ctx, func(s *state) { previous = s.config.checked }); err != nil {
 		return res, err
@@ -202,8 +206,11 @@ func (e *Engine) ValidateConfig(_ context.Context, file string, yaml []byte) str
 }
 
 // Config returns the bytes of a revision as they were given; nil is the running one.
-func (e *Engine) Config(ctx context.Context, rev *coordinator.Revision) (meta ConfigRevision, yaml []byte, err error) {
+func (e *Engine) Config(ctx context.Context, c Caller, rev *coordinator.Revision) (meta ConfigRevision, yaml []byte, err error) {
 	const op = "get configuration"
+	if err := c.authorize(auth.PermissionAdminCluster, op, auth.Target{}); err != nil {
+		return meta, nil, err
+	}
 	found := false
 	verr := e.view(ctx, func(s *state) {
 		for i := len(s.revisions) - 1; i >= 0 && !found; i-- {
@@ -237,7 +244,10 @@ func storeKind(err error) coordinator.ErrorKind {
 }
 
 // ConfigRevisions lists revisions, newest first.
-func (e *Engine) ConfigRevisions(ctx context.Context, p Page) (list []ConfigRevision, next string, err error) {
+func (e *Engine) ConfigRevisions(ctx context.Context, c Caller, p Page) (list []ConfigRevision, next string, err error) {
+	if err := c.authorize(auth.PermissionAdminCluster, "list configuration revisions", auth.Target{}); err != nil {
+		return nil, "", err
+	}
 	err = e.view(ctx, func(s *state) {
 		newest := slices.Clone(s.revisions)
 		slices.Reverse(newest)

@@ -1,3 +1,5 @@
+// Package engine is the one loop that decides and acts: event, snapshot, decision, durable write, effect.
+// It does not speak the wire; coordinator/server does.
 package engine
 
 import (
@@ -56,17 +58,18 @@ func (l Limits) withDefaults() Limits {
 
 // Engine owns the cluster's working state. One goroutine, Run, changes it; everything else asks.
 type Engine struct {
-	opt      Options
-	commands chan *command
-	stopped  chan struct{} // closed when Run has returned
-	state    *state
-	events   *eventRing
-	sessions sessions
-	ec2      *spec.Catalogue
-	ca       *auth.CA  // never changes
-	nextPass time.Time // no scheduling pass before: passes take at most half of the loop's time
-	lastTurn time.Time // end of the last turn
-	pace     time.Duration
+	opt         Options
+	commands    chan *command
+	stopped     chan struct{} // closed when Run has returned
+	state       *state
+	events      *eventRing
+	sessions    sessions
+	credentials credentials
+	ec2         *spec.Catalogue
+	ca          *auth.CA  // never changes
+	nextPass    time.Time // no scheduling pass before: passes take at most half of the loop's time
+	lastTurn    time.Time // end of the last turn
+	pace        time.Duration
 
 	lastEstimate time.Time
 }

@@ -230,7 +230,7 @@ func TestAlteredGrantsRefuse(t *testing.T) {
 
 func TestConfigRevisions(t *testing.T) {
 	c := newCluster(t, store.NewMemory())
-	if _, _, err := c.engine.Config(t.Context(), nil); coordinator.ErrorKindOf(err) != coordinator.ErrNotFound {
+	if _, _, err := c.engine.Config(t.Context(), c.admin, nil); coordinator.ErrorKindOf(err) != coordinator.ErrNotFound {
 		t.Errorf("no configuration yet: %v", err)
 	}
 	one := c.set(plainConfig)
@@ -250,11 +250,11 @@ func TestConfigRevisions(t *testing.T) {
 	if coordinator.ErrorKindOf(err) != coordinator.ErrInvalid || !strings.Contains(err.Error(), "bad.yaml:1") {
 		t.Errorf("a bad file: %v", err)
 	}
-	meta, yaml, err := c.engine.Config(t.Context(), &stale)
+	meta, yaml, err := c.engine.Config(t.Context(), c.admin, &stale)
 	if err != nil || string(yaml) != plainConfig || meta.Revision != 1 {
 		t.Errorf("revision 1 is %q, %v", yaml, err)
 	}
-	list, _, err := c.engine.ConfigRevisions(t.Context(), Page{})
+	list, _, err := c.engine.ConfigRevisions(t.Context(), c.admin, Page{})
 	if err != nil || len(list) != 2 || list[0].Revision != 2 {
 		t.Errorf("revisions %+v, %v", list, err)
 	}

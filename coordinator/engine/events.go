@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
 	"substrate/coordinator/store"
 )
 
@@ -78,8 +79,10 @@ func (r *eventRing) reset(base uint64) {
 // new ones while follow is set. Nothing is sent twice or left out.
 func (e *Engine) Events(ctx context.Context, c Caller, ref string, after uint64, follow bool, send func([]Event) error) error {
 	var id coordinator.WorkflowID
-	if ref == "" && !c.Admin {
-		return coordinator.Errorf(coordinator.ErrDenied, "show events", "only a cluster-admin sees the whole cluster's events")
+	if ref == "" {
+		if err := c.authorize(auth.PermissionAdminCluster, "show events of the whole cluster", auth.Target{}); err != nil {
+			return err
+		}
 	}
 	if ref != "" {
 		var err error

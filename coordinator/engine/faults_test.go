@@ -40,7 +40,7 @@ func TestAbandonedCommandsAreNotCarriedOut(t *testing.T) {
 	if _, err := c.engine.Node(t.Context(), "ghost"); coordinator.ErrorKindOf(err) != coordinator.ErrNotFound {
 		t.Errorf("the abandoned stream made a node: %v", err)
 	}
-	orgs, err := c.engine.Organizations(t.Context())
+	orgs, err := c.engine.Organizations(t.Context(), c.admin)
 	if err != nil || len(orgs) != 1 {
 		t.Errorf("organisations %v, %v", orgs, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
 	"substrate/coordinator/grant"
 )
 
@@ -117,12 +118,11 @@ func (t *tx) backfillGrants() {
 // Grant shows an organisation's grant and whether it counts.
 func (e *Engine) Grant(ctx context.Context, c Caller, organization string) (view GrantView, err error) {
 	verr := e.view(ctx, func(s *state) {
-		o := s.organization(organization, c)
-		if o == nil || (!c.Admin && o.ID != c.Organization) {
-			err = noSuch("show grant", "organisation", organization)
-			return
+		if o, perr := s.permitted(c, auth.PermissionReadOrg, "show grant", organization); perr != nil {
+			err = perr
+		} else {
+			view = s.grantView(o)
 		}
-		view = s.grantView(o)
 	})
 	return view, errors.Join(verr, err)
 }
@@ -145,7 +145,7 @@ func (s *state) grantView(o *organization) GrantView {
 
 // SetGrant replaces what an organisation may place work on. Running work is not touched.
 func (e *Engine) SetGrant(ctx context.Context, c Caller, organization string, definitions []string) (view GrantView, err error) {
-	if err := c.mustAdmin("set grant"); err != nil {
+	if err := c.authorize(auth.PermissionAdminCluster, "set grant", auth.Target{}); err != nil {
 		return view, err
 	}
 	err = e.doView(ctx, func(t *tx) error {
@@ -183,7 +183,7 @@ func (e *Engine) SetGrant(ctx context.Context, c Caller, organization string, de
 // additive and idempotent.
 func (e *Engine) AppendDefinitions(ctx context.Context, c Caller, definitions, organizations []string, all bool) (results []AppendResult, err error) {
 	const op = "append definitions to grants"
-	if err := c.mustAdmin(op); err != nil {
+	if err := c.authorize(auth.PermissionAdminCluster, op, auth.Target{}); err != nil {
 		return nil, err
 	}
 	if all == (len(organizations) > 0) {
@@ -203,7 +203,9 @@ func (e *Engine) AppendDefinitions(ctx context.Context, c Caller, definitions, o
 			if o == nil {
 				return noSuch(op, "organisation", ref)
 			}
-			targets = append(targets, o)
+			if !slices.Contains(targets, o) {
+				targets = append(targets, o)
+			}
 		}
 		signed, err := t.state.signAppends(targets, entries, t.now)
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
 	"substrate/coordinator/logs"
 	"substrate/coordinator/store"
 	"substrate/hwinfo"
@@ -45,7 +46,7 @@ func newCluster(t testing.TB, st store.Store) *cluster {
 	}
 	for _, u := range c.engine.state.users {
 		if u.Admin {
-			c.admin = Caller{User: u.ID, Name: u.Name, Organization: u.Organization, Admin: true}
+			c.admin = Caller{Principal: auth.PrincipalOf(*u)}
 		}
 	}
 	c.stop = cancel

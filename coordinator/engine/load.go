@@ -32,8 +32,11 @@ func (e *Engine) reload(ctx context.Context) error {
 	}
 	e.state = s
 	if s.cluster.ID == "" {
-		return e.foundCluster(ctx)
+		if err := e.foundCluster(ctx); err != nil {
+			return err
+		}
 	}
+	e.credentials.reset(s)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
 	"substrate/coordinator/inventory"
 	"substrate/coordinator/sched"
 	"substrate/hwinfo"
@@ -212,6 +213,9 @@ func (s *state) sortedNodes() []*node {
 // SetScheduling cordons, uncordons or drains a node (rule 25).
 func (e *Engine) SetScheduling(ctx context.Context, c Caller, id coordinator.NodeID, action, reason string, active bool) (view NodeView, err error) {
 	op := action + " node " + string(id)
+	if err := c.authorize(auth.PermissionAdminCluster, op, auth.Target{}); err != nil {
+		return view, err
+	}
 	err = e.doView(ctx, func(t *tx) error {
 		n := t.state.nodes[id]
 		if n == nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
 	"substrate/coordinator/logs"
 )
 
@@ -202,8 +203,7 @@ func (e *Engine) logRun(ctx context.Context, c Caller, req LogRequest) (run coor
 			if chosen, err = w.choose(op, req.Job); err != nil {
 				return
 			}
-			if !c.Admin && w.record.Owner.User != c.User { // output may hold secrets
-				err = coordinator.Errorf(coordinator.ErrDenied, op, "it belongs to %s", w.record.Owner.UserName)
+			if err = c.authorize(auth.PermissionReadOutput, op+" of "+w.record.Owner.UserName, w.target()); err != nil {
 				return
 			}
 			if len(chosen) != 1 {

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
 )
 
 // view copies a workflow for a reader outside the loop.
@@ -84,6 +85,9 @@ func (j *job) openDependencies() string {
 
 // Workflows lists what the caller may see, newest first.
 func (e *Engine) Workflows(ctx context.Context, c Caller, status string, p Page) (list []WorkflowView, next string, err error) {
+	if err := c.authorize(auth.PermissionUser, "list workflows", auth.Target{}); err != nil {
+		return nil, "", err
+	}
 	var want coordinator.Status
 	if status != "" {
 		if err := want.UnmarshalText([]byte(status)); err != nil {
@@ -124,6 +128,9 @@ func (e *Engine) Workflow(ctx context.Context, c Caller, ref string) (v Workflow
 
 // Job shows one allocation.
 func (e *Engine) Job(ctx context.Context, c Caller, id coordinator.AllocationID) (v JobView, err error) {
+	if err := c.authorize(auth.PermissionUser, "show job", auth.Target{}); err != nil {
+		return v, err
+	}
 	verr := e.view(ctx, func(s *state) {
 		a := s.allocation(id)
 		if a == nil || !c.sees(a.job.workflow) {
@@ -184,6 +191,9 @@ func (s *state) readyNodes(id coordinator.DefinitionID) int {
 
 // Queue lists what waits for resources, in the order of the queue.
 func (e *Engine) Queue(ctx context.Context, c Caller, mine bool, class coordinator.Class, p Page) (jobs []JobView, total int, next string, err error) {
+	if err := c.authorize(auth.PermissionUser, "show queue", auth.Target{}); err != nil {
+		return nil, 0, "", err
+	}
 	err = e.view(ctx, func(s *state) {
 		var seen []*allocation
 		for _, a := range s.queued {

@@ -7,15 +7,6 @@ import (
 	"substrate/strictyaml"
 )
 
-// Caller is the authenticated user on whose behalf a method acts; the server fills it.
-type Caller struct {
-	User         coordinator.UserID
-	Name         string
-	Organization coordinator.OrganizationID
-	Admin        bool
-	From         string // remote address, for events
-}
-
 // SetConfig is one request to replace the configuration.
 type SetConfig struct {
 	YAML         []byte
@@ -246,3 +237,28 @@ const (
 	NodeDraining NodeStatus = "draining"
 	NodeOffline  NodeStatus = "offline"
 )
+
+// LogRequest names one job's output. Attempt 0 is the newest; Stream "" is both.
+type LogRequest struct {
+	Workflow string
+	Job      string
+	Attempt  uint32
+	Stream   string
+	Follow   bool
+}
+
+// LogPart is a piece of one stream, of one rank if several nodes share the run.
+type LogPart struct {
+	Job    string
+	Stream string
+	Data   []byte
+	Rank   uint32
+	Ranks  uint32 // how many the run has; 1 without a gang
+}
+
+// LogOffset is how much of a stream is stored.
+type LogOffset struct {
+	Run    coordinator.RunID
+	Stream string
+	Offset uint64
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
 	"substrate/coordinator/workflow"
 	"substrate/strictyaml"
 )
@@ -20,6 +21,9 @@ import (
 // StartWorkflow accepts a workflow durably, or refuses all of it.
 func (e *Engine) StartWorkflow(ctx context.Context, c Caller, in StartWorkflow) (res StartWorkflowResult, err error) {
 	op := "start workflow " + cmpOr(in.Name, in.File)
+	if err := c.authorize(auth.PermissionUser, op, auth.Target{}); err != nil { // who may submit is known with the group
+		return res, err
+	}
 	spec, diags := workflow.Parse(in.File, in.YAML)
 	if err := diags.Err(); err != nil {
 		return res, &coordinator.Error{Kind: coordinator.ErrInvalid, Op: op, Err: err}
@@ -188,6 +192,9 @@ func (s *state) owner(c Caller, group, op string) (coordinator.Owner, priorities
 			return coordinator.Owner{}, priorities{}, coordinator.Errorf(coordinator.ErrDenied, op, "user %s is not a member of group %q", u.Name, group)
 		}
 	}
+	if err := c.authorize(auth.PermissionSubmit, op, auth.Target{Organization: o.ID, Group: g.ID, Owner: u.ID}); err != nil {
+		return coordinator.Owner{}, priorities{}, err
+	}
 	return coordinator.Owner{
 		Organization: o.ID, OrganizationSlug: o.Slug, Group: g.ID, GroupSlug: g.Slug,
 		User: u.ID, UserName: u.Name, Email: u.Email, UnixUser: u.UnixUser,
@@ -234,6 +241,9 @@ func (e *Engine) ValidateWorkflow(ctx context.Context, c Caller, file string, ya
 
 // resolve finds a workflow the caller may see: by id, by a unique beginning of an id, or by name (the newest).
 func (s *state) resolve(c Caller, op, ref string) (*submission, error) {
+	if err := c.authorize(auth.PermissionUser, op, auth.Target{}); err != nil {
+		return nil, err
+	}
 	if w := s.workflows[coordinator.WorkflowID(ref)]; w != nil && c.sees(w) {
 		return w, nil
 	}
@@ -262,11 +272,6 @@ func (s *state) resolve(c Caller, op, ref string) (*submission, error) {
 	return nil, noSuch(op, "workflow", ref)
 }
 
-// sees reports whether the caller may see a workflow: its organisation's members and cluster-admins.
-func (c Caller) sees(w *submission) bool {
-	return c.Admin || w.record.Owner.Organization == c.Organization
-}
-
 // CancelWorkflow ends a workflow, or one job of it. What waits ends now, what runs after its grace.
 func (e *Engine) CancelWorkflow(ctx context.Context, c Caller, ref, jobName string) (view WorkflowView, err error) {
 	const op = "cancel workflow"
@@ -276,8 +281,8 @@ func (e *Engine) CancelWorkflow(ctx context.Context, c Caller, ref, jobName stri
 		if err != nil {
 			return err
 		}
-		if !c.Admin && w.record.Owner.User != c.User {
-			return coordinator.Errorf(coordinator.ErrDenied, op, "it belongs to %s", w.record.Owner.UserName)
+		if err := c.authorize(auth.PermissionManageWork, op+" of "+w.record.Owner.UserName, w.target()); err != nil {
+			return err
 		}
 		chosen, err := w.choose(op, jobName)
 		if err != nil {

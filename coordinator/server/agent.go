@@ -92,19 +92,12 @@ func (s *agentService) stream(srv any, ss grpc.ServerStream, info *grpc.StreamSe
 // Join trades a join token for a certificate; guesses are counted per source address.
 func (s *agentService) Join(ctx context.Context, r *agentv1.JoinRequest) (*agentv1.JoinResponse, error) {
 	op := "let a node join"
-	source := sourceOf(remoteAddress(ctx))
-	if s.failures.blocked(source, s.opts.Now()) {
-		return nil, coordinator.Errorf(coordinator.ErrExhausted, op, "too many failed attempts from %s", source)
-	}
 	if len(r.GetCsr()) > maxCSR || len(r.GetNode()) > maxJoinText || len(r.GetToken()) > maxJoinText {
 		return nil, coordinator.Errorf(coordinator.ErrInvalid, op, "a field of the request is too long")
 	}
 	certificate, ca, err := s.agents.Join(ctx, r.GetToken(), r.GetNode(), r.GetCsr())
 	if err != nil {
-		if k := coordinator.ErrorKindOf(err); k == coordinator.ErrUnauthenticated || k == coordinator.ErrDenied {
-			s.failures.add(source, s.opts.Now())
-		}
-		return nil, err
+		return nil, s.failures.judge(op, remoteAddress(ctx), s.opts.Now(), err)
 	}
 	return &agentv1.JoinResponse{Node: r.GetNode(), Certificate: certificate, Ca: ca}, nil
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
 	"substrate/coordinator/engine"
 	"substrate/proto/apiv1"
 )
@@ -24,7 +25,7 @@ import (
 // gate lets a request through: who calls, may they, is the request small enough.
 type gate struct {
 	auth        authAPI
-	permissions map[string]Permission
+	permissions auth.Table
 	failures    failures
 	now         func() time.Time
 	log         *slog.Logger
@@ -39,30 +40,32 @@ func callerOf(ctx context.Context) engine.Caller {
 }
 
 func (g *gate) admit(ctx context.Context, method string) (context.Context, error) {
-	permission, ok := g.permissions[method]
-	if !ok {
-		return nil, toStatus(coordinator.Errorf(coordinator.ErrUnsupported, "call "+shortMethod(method), "no such method"))
-	}
-	from := remoteAddress(ctx)
-	caller, err := g.authenticate(ctx, bearer(ctx), from)
+	permission, err := g.permissions.Permission(method)
 	if err != nil {
 		return nil, toStatus(err)
 	}
+	var caller engine.Caller
+	from := remoteAddress(ctx)
+	if permission != auth.PermissionPublic {
+		if caller, err = g.authenticate(ctx, bearer(ctx), from); err != nil {
+			return nil, toStatus(err)
+		}
+	}
 	caller.From = from
-	if err := permission.check(method, caller); err != nil {
+	if permission.NeedsTarget() {
+		permission = auth.PermissionUser // and the rest once the engine knows the target
+	}
+	if err := auth.Authorize(caller.Principal, permission, deed(method), auth.Target{}); err != nil {
 		return nil, toStatus(err)
 	}
 	return context.WithValue(ctx, callerKey{}, caller), nil
 }
 
+// authenticate finds the user of a token. A good one always passes, whatever others behind the same
+// address have tried; wrong ones are counted, and beyond the limit all of them get the same answer.
 func (g *gate) authenticate(ctx context.Context, token, from string) (engine.Caller, error) {
-	source := sourceOf(from)
-	if g.failures.blocked(source, g.now()) {
-		return engine.Caller{}, coordinator.Errorf(coordinator.ErrExhausted, "authenticate", "too many failed attempts from %s", source).
-			WithHint("wait a minute")
-	}
 	if token == "" {
-		// No secret was tried: not counted, or one tokenless client could lock out a shared address.
+		// No secret was tried: not counted, or one tokenless client could use up a shared address.
 		return engine.Caller{}, coordinator.Errorf(coordinator.ErrUnauthenticated, "authenticate", "no token in the request").
 			WithHint("run `substrate login` or set SUBSTRATE_TOKEN; over HTTP send `Authorization: Bearer TOKEN`")
 	}
@@ -71,12 +74,15 @@ func (g *gate) authenticate(ctx context.Context, token, from string) (engine.Cal
 		err = coordinator.Errorf(coordinator.ErrUnauthenticated, "authenticate", "the token names no user")
 	}
 	if err != nil {
-		if coordinator.ErrorKindOf(err) == coordinator.ErrUnauthenticated {
-			g.failures.add(source, g.now())
-		}
-		return engine.Caller{}, err
+		return engine.Caller{}, g.failures.judge("authenticate", from, g.now(), err)
 	}
 	return caller, nil
+}
+
+// mayBeLarge reports whether the request may carry a whole configuration.
+func (g *gate) mayBeLarge(ctx context.Context, token string) bool {
+	caller, err := g.auth.Authenticate(ctx, token)
+	return err == nil && auth.Allowed(caller.Principal, auth.PermissionAdminCluster, auth.Target{})
 }
 
 func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {

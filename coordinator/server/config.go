@@ -35,7 +35,7 @@ func (s configService) SetConfig(ctx context.Context, r *apiv1.SetConfigRequest)
 }
 
 func (s configService) GetConfig(ctx context.Context, r *apiv1.GetConfigRequest) (*apiv1.GetConfigResponse, error) {
-	rev, yaml, err := s.engine.Config(ctx, revisionPointer(r.Revision))
+	rev, yaml, err := s.engine.Config(ctx, callerOf(ctx), revisionPointer(r.Revision))
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (s configService) GetConfig(ctx context.Context, r *apiv1.GetConfigRequest)
 }
 
 func (s configService) ListConfigRevisions(ctx context.Context, r *apiv1.ListConfigRevisionsRequest) (*apiv1.ListConfigRevisionsResponse, error) {
-	revs, next, err := s.engine.ConfigRevisions(ctx, pageOf(r.GetPageSize(), r.GetPageToken()))
+	revs, next, err := s.engine.ConfigRevisions(ctx, callerOf(ctx), pageOf(r.GetPageSize(), r.GetPageToken()))
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"substrate/coordinator"
 )
 
 // Limits of failed log-ins: enough for a person's typing errors, too few for guessing.
@@ -23,6 +25,21 @@ type failures struct {
 type failureCount struct {
 	start time.Time
 	count int
+}
+
+// judge counts a refused credential and returns what its sender gets to hear: the refusal, or that it has
+// tried too often. Errors of another kind pass uncounted.
+func (f *failures) judge(op, from string, now time.Time, err error) error {
+	if k := coordinator.ErrorKindOf(err); k != coordinator.ErrUnauthenticated && k != coordinator.ErrDenied {
+		return err
+	}
+	source := sourceOf(from)
+	if f.blocked(source, now) {
+		return coordinator.Errorf(coordinator.ErrExhausted, op, "too many failed attempts from %s", source).
+			WithHint("wait a minute")
+	}
+	f.add(source, now)
+	return err
 }
 
 // blocked reports whether the source has used up its failures.

@@ -14,8 +14,8 @@ type fakeEngine struct {
 	authenticateFunc       func(context.Context, string) (engine.Caller, error)
 	setConfigFunc          func(context.Context, engine.Caller, engine.SetConfig) (engine.SetConfigResult, error)
 	validateConfigFunc     func(context.Context, string, []byte) strictyaml.Diagnostics
-	configFunc             func(context.Context, *coordinator.Revision) (engine.ConfigRevision, []byte, error)
-	configRevisionsFunc    func(context.Context, engine.Page) ([]engine.ConfigRevision, string, error)
+	configFunc             func(context.Context, engine.Caller, *coordinator.Revision) (engine.ConfigRevision, []byte, error)
+	configRevisionsFunc    func(context.Context, engine.Caller, engine.Page) ([]engine.ConfigRevision, string, error)
 	definitionsFunc        func(context.Context) (coordinator.Revision, []engine.DefinitionView, error)
 	nodesFunc              func(context.Context, coordinator.DefinitionID, engine.Page) ([]engine.NodeView, string, error)
 	nodeFunc               func(context.Context, coordinator.NodeID) (engine.NodeView, error)
@@ -35,7 +35,7 @@ type fakeEngine struct {
 	eventsFunc             func(context.Context, engine.Caller, string, uint64, bool, func([]engine.Event) error) error
 	logFunc                func(context.Context, engine.Caller, engine.LogRequest, func(engine.LogPart) error) error
 	whoAmIFunc             func(context.Context, engine.Caller) (coordinator.User, coordinator.Organization, error)
-	organizationsFunc      func(context.Context) ([]coordinator.Organization, error)
+	organizationsFunc      func(context.Context, engine.Caller) ([]coordinator.Organization, error)
 	createOrganizationFunc func(context.Context, engine.Caller, string, int32) (coordinator.Organization, error)
 	updateOrganizationFunc func(context.Context, engine.Caller, string, *int32) (coordinator.Organization, error)
 	groupsFunc             func(context.Context, engine.Caller, string) ([]engine.GroupView, error)
@@ -77,18 +77,18 @@ func (f *fakeEngine) ValidateConfig(a0 context.Context, a1 string, a2 []byte) st
 	return f.validateConfigFunc(a0, a1, a2)
 }
 
-func (f *fakeEngine) Config(a0 context.Context, a1 *coordinator.Revision) (engine.ConfigRevision, []byte, error) {
+func (f *fakeEngine) Config(a0 context.Context, a1 engine.Caller, a2 *coordinator.Revision) (engine.ConfigRevision, []byte, error) {
 	if f.configFunc == nil {
 		return engine.ConfigRevision{}, nil, unset("Config")
 	}
-	return f.configFunc(a0, a1)
+	return f.configFunc(a0, a1, a2)
 }
 
-func (f *fakeEngine) ConfigRevisions(a0 context.Context, a1 engine.Page) ([]engine.ConfigRevision, string, error) {
+func (f *fakeEngine) ConfigRevisions(a0 context.Context, a1 engine.Caller, a2 engine.Page) ([]engine.ConfigRevision, string, error) {
 	if f.configRevisionsFunc == nil {
 		return nil, "", unset("ConfigRevisions")
 	}
-	return f.configRevisionsFunc(a0, a1)
+	return f.configRevisionsFunc(a0, a1, a2)
 }
 
 func (f *fakeEngine) Definitions(a0 context.Context) (coordinator.Revision, []engine.DefinitionView, error) {
@@ -224,11 +224,11 @@ func (f *fakeEngine) WhoAmI(a0 context.Context, a1 engine.Caller) (coordinator.U
 	return f.whoAmIFunc(a0, a1)
 }
 
-func (f *fakeEngine) Organizations(a0 context.Context) ([]coordinator.Organization, error) {
+func (f *fakeEngine) Organizations(a0 context.Context, a1 engine.Caller) ([]coordinator.Organization, error) {
 	if f.organizationsFunc == nil {
 		return nil, unset("Organizations")
 	}
-	return f.organizationsFunc(a0)
+	return f.organizationsFunc(a0, a1)
 }
 
 func (f *fakeEngine) CreateOrganization(a0 context.Context, a1 engine.Caller, a2 string, a3 int32) (coordinator.Organization, error) {

@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
 	"substrate/coordinator/engine"
 )
 
@@ -80,10 +81,10 @@ const (
 )
 
 func admin() engine.Caller {
-	return engine.Caller{User: "u-admin", Name: "ada", Organization: "o-1", Admin: true}
+	return engine.Caller{Principal: auth.Principal{User: "u-admin", Name: "ada", Organization: "o-1", Admin: true}}
 }
 func member() engine.Caller {
-	return engine.Caller{User: "u-member", Name: "mia", Organization: "o-1"}
+	return engine.Caller{Principal: auth.Principal{User: "u-member", Name: "mia", Organization: "o-1"}}
 }
 
 // fakeTokens knows the two callers.

@@ -37,7 +37,7 @@ func (s identityService) WhoAmI(ctx context.Context, _ *apiv1.WhoAmIRequest) (*a
 }
 
 func (s identityService) ListOrganizations(ctx context.Context, _ *apiv1.ListOrganizationsRequest) (*apiv1.ListOrganizationsResponse, error) {
-	os, err := s.organizations.Organizations(ctx)
+	os, err := s.organizations.Organizations(ctx, callerOf(ctx))
 	if err != nil {
 		return nil, err
 	}

@@ -1,88 +1,74 @@
 package server
 
 import (
+	"fmt"
 	"strings"
 	"unicode"
 
-	"substrate/coordinator"
-	"substrate/coordinator/engine"
+	"google.golang.org/grpc"
+
+	"substrate/coordinator/auth"
 	"substrate/proto/apiv1"
 )
 
-// Permission is what a caller must be to use an RPC. What a member may do to which group or
-// workflow is the engine's to say.
-type Permission string
+// permissions names every RPC of the API with what it asks of its caller. The gate decides what needs no
+// target; the rest is the engine's to decide, which knows whose work or organisation is meant.
+func permissions() auth.Table {
+	return auth.Table{
+		apiv1.Config_SetConfig_FullMethodName:           auth.PermissionAdminCluster,
+		apiv1.Config_GetConfig_FullMethodName:           auth.PermissionAdminCluster,
+		apiv1.Config_ListConfigRevisions_FullMethodName: auth.PermissionAdminCluster,
+		apiv1.Config_ValidateConfig_FullMethodName:      auth.PermissionAdminCluster,
 
-const (
-	AnyUser            Permission = "any-user"
-	OrganizationMember Permission = "organisation-member"
-	ClusterAdmin       Permission = "cluster-admin"
-)
+		apiv1.Nodes_ListNodes_FullMethodName:         auth.PermissionUser,
+		apiv1.Nodes_GetNode_FullMethodName:           auth.PermissionUser,
+		apiv1.Nodes_ExplainNode_FullMethodName:       auth.PermissionUser,
+		apiv1.Nodes_SetNodeScheduling_FullMethodName: auth.PermissionAdminCluster,
+		apiv1.Nodes_ListDefinitions_FullMethodName:   auth.PermissionUser,
+		apiv1.Nodes_CreateJoinToken_FullMethodName:   auth.PermissionAdminCluster,
 
-// permissions names every RPC of the API; an RPC that is missing here is refused to everybody.
-func permissions() map[string]Permission {
-	return map[string]Permission{
-		apiv1.Config_SetConfig_FullMethodName:           ClusterAdmin,
-		apiv1.Config_GetConfig_FullMethodName:           ClusterAdmin,
-		apiv1.Config_ListConfigRevisions_FullMethodName: ClusterAdmin,
-		apiv1.Config_ValidateConfig_FullMethodName:      ClusterAdmin,
+		apiv1.Workflows_StartWorkflow_FullMethodName:    auth.PermissionSubmit,
+		apiv1.Workflows_ValidateWorkflow_FullMethodName: auth.PermissionSubmit,
+		apiv1.Workflows_ListWorkflows_FullMethodName:    auth.PermissionReadWork,
+		apiv1.Workflows_GetWorkflow_FullMethodName:      auth.PermissionReadWork,
+		apiv1.Workflows_CancelWorkflow_FullMethodName:   auth.PermissionManageWork,
+		apiv1.Workflows_ExplainWorkflow_FullMethodName:  auth.PermissionReadWork,
+		apiv1.Workflows_WatchEvents_FullMethodName:      auth.PermissionReadWork,
+		apiv1.Workflows_ReadLog_FullMethodName:          auth.PermissionReadOutput,
+		apiv1.Workflows_ShowQueue_FullMethodName:        auth.PermissionReadWork,
+		apiv1.Workflows_GetCapacity_FullMethodName:      auth.PermissionUser,
+		apiv1.Workflows_GetJob_FullMethodName:           auth.PermissionReadWork,
 
-		apiv1.Nodes_ListNodes_FullMethodName:         AnyUser,
-		apiv1.Nodes_GetNode_FullMethodName:           AnyUser,
-		apiv1.Nodes_ExplainNode_FullMethodName:       AnyUser,
-		apiv1.Nodes_SetNodeScheduling_FullMethodName: ClusterAdmin,
-		apiv1.Nodes_ListDefinitions_FullMethodName:   AnyUser,
-		apiv1.Nodes_CreateJoinToken_FullMethodName:   ClusterAdmin,
-
-		apiv1.Workflows_StartWorkflow_FullMethodName:    OrganizationMember,
-		apiv1.Workflows_ValidateWorkflow_FullMethodName: OrganizationMember,
-		apiv1.Workflows_ListWorkflows_FullMethodName:    OrganizationMember,
-		apiv1.Workflows_GetWorkflow_FullMethodName:      OrganizationMember,
-		apiv1.Workflows_CancelWorkflow_FullMethodName:   OrganizationMember,
-		apiv1.Workflows_ExplainWorkflow_FullMethodName:  OrganizationMember,
-		apiv1.Workflows_WatchEvents_FullMethodName:      OrganizationMember,
-		apiv1.Workflows_ReadLog_FullMethodName:          OrganizationMember,
-		apiv1.Workflows_ShowQueue_FullMethodName:        OrganizationMember,
-		apiv1.Workflows_GetCapacity_FullMethodName:      AnyUser,
-		apiv1.Workflows_GetJob_FullMethodName:           OrganizationMember,
-
-		apiv1.Identity_WhoAmI_FullMethodName:                       AnyUser,
-		apiv1.Identity_ListOrganizations_FullMethodName:            ClusterAdmin,
-		apiv1.Identity_CreateOrganization_FullMethodName:           ClusterAdmin,
-		apiv1.Identity_UpdateOrganization_FullMethodName:           ClusterAdmin,
-		apiv1.Identity_ListGroups_FullMethodName:                   OrganizationMember,
-		apiv1.Identity_CreateGroup_FullMethodName:                  OrganizationMember,
-		apiv1.Identity_UpdateGroup_FullMethodName:                  OrganizationMember,
-		apiv1.Identity_ListUsers_FullMethodName:                    OrganizationMember,
-		apiv1.Identity_CreateUser_FullMethodName:                   OrganizationMember,
-		apiv1.Identity_UpdateUser_FullMethodName:                   OrganizationMember,
-		apiv1.Identity_CreateUserToken_FullMethodName:              OrganizationMember,
-		apiv1.Identity_GetGrant_FullMethodName:                     OrganizationMember,
-		apiv1.Identity_SetGrant_FullMethodName:                     ClusterAdmin,
-		apiv1.Identity_AppendProvisionerDefinitions_FullMethodName: ClusterAdmin,
-		apiv1.Identity_GetStatus_FullMethodName:                    AnyUser,
+		apiv1.Identity_WhoAmI_FullMethodName:                       auth.PermissionUser,
+		apiv1.Identity_ListOrganizations_FullMethodName:            auth.PermissionAdminCluster,
+		apiv1.Identity_CreateOrganization_FullMethodName:           auth.PermissionAdminCluster,
+		apiv1.Identity_UpdateOrganization_FullMethodName:           auth.PermissionAdminCluster,
+		apiv1.Identity_ListGroups_FullMethodName:                   auth.PermissionReadOrg,
+		apiv1.Identity_CreateGroup_FullMethodName:                  auth.PermissionManageOrg,
+		apiv1.Identity_UpdateGroup_FullMethodName:                  auth.PermissionManageOrg,
+		apiv1.Identity_ListUsers_FullMethodName:                    auth.PermissionReadOrg,
+		apiv1.Identity_CreateUser_FullMethodName:                   auth.PermissionManageOrg,
+		apiv1.Identity_UpdateUser_FullMethodName:                   auth.PermissionManageOrg,
+		apiv1.Identity_CreateUserToken_FullMethodName:              auth.PermissionManageUser,
+		apiv1.Identity_GetGrant_FullMethodName:                     auth.PermissionReadOrg,
+		apiv1.Identity_SetGrant_FullMethodName:                     auth.PermissionAdminCluster,
+		apiv1.Identity_AppendProvisionerDefinitions_FullMethodName: auth.PermissionAdminCluster,
+		apiv1.Identity_GetStatus_FullMethodName:                    auth.PermissionUser,
 	}
 }
 
-// allows reports whether the caller has the permission.
-func (p Permission) allows(c engine.Caller) bool {
-	switch p {
-	case AnyUser:
-		return c.User != ""
-	case OrganizationMember:
-		return c.User != "" && (c.Admin || c.Organization != "")
-	case ClusterAdmin:
-		return c.User != "" && c.Admin
+// checkListed refuses to serve an RPC that nobody has decided about.
+func checkListed(table auth.Table, services map[string]grpc.ServiceInfo) error {
+	var methods []string
+	for service, info := range services {
+		for _, m := range info.Methods {
+			methods = append(methods, "/"+service+"/"+m.Name)
+		}
 	}
-	return false
-}
-
-func (p Permission) check(method string, c engine.Caller) error {
-	if p.allows(c) {
-		return nil
+	if unlisted := table.Unlisted(methods); len(unlisted) > 0 {
+		return fmt.Errorf("cannot serve the API: no permission is declared for %s", strings.Join(unlisted, ", "))
 	}
-	return coordinator.Errorf(coordinator.ErrDenied, deed(method), "user %q lacks the permission %q", c.Name, p).
-		WithHint("ask a cluster administrator")
+	return nil
 }
 
 // deed says a method in words: "append provisioner definitions".

@@ -119,11 +119,11 @@ func recordConfig(f *fakeEngine, note func(string, ...any)) {
 		note("ValidateConfig %q %q", file, yaml)
 		return strictyaml.Diagnostics{sampleDiagnostic()}
 	}
-	f.configFunc = func(_ context.Context, r *coordinator.Revision) (engine.ConfigRevision, []byte, error) {
+	f.configFunc = func(_ context.Context, _ engine.Caller, r *coordinator.Revision) (engine.ConfigRevision, []byte, error) {
 		note("Config given %v", r != nil)
 		return sampleRevision(), []byte("definitions: []\n"), nil
 	}
-	f.configRevisionsFunc = func(_ context.Context, p engine.Page) ([]engine.ConfigRevision, string, error) {
+	f.configRevisionsFunc = func(_ context.Context, _ engine.Caller, p engine.Page) ([]engine.ConfigRevision, string, error) {
 		note("ConfigRevisions %+v", p)
 		return []engine.ConfigRevision{sampleRevision()}, "next", nil
 	}
@@ -227,7 +227,7 @@ func recordIdentity(f *fakeEngine, note func(string, ...any)) {
 	f.whoAmIFunc = func(_ context.Context, c engine.Caller) (coordinator.User, coordinator.Organization, error) {
 		return coordinator.User{ID: c.User, Name: c.Name, Groups: []coordinator.GroupID{"g-1"}}, sampleOrganization(), nil
 	}
-	f.organizationsFunc = func(context.Context) ([]coordinator.Organization, error) {
+	f.organizationsFunc = func(context.Context, engine.Caller) ([]coordinator.Organization, error) {
 		return []coordinator.Organization{sampleOrganization()}, nil
 	}
 	f.createOrganizationFunc = func(_ context.Context, c engine.Caller, slug string, p int32) (coordinator.Organization, error) {
@@ -462,8 +462,11 @@ func TestLimitsOfRequests(t *testing.T) {
 	if res, body := a.do("POST", "/v1/config", big, asAdmin, yaml); res.StatusCode != 200 || size != len(big) {
 		t.Errorf("a large configuration: %d %s (%d bytes)", res.StatusCode, body, size)
 	}
-	if res, _ := a.do("POST", "/v1/config", big, "Authorization: Bearer wrong", yaml); res.StatusCode == 200 {
-		t.Errorf("a large body of a stranger: %d", res.StatusCode)
+	for _, who := range []string{"Authorization: Bearer wrong", asMember} {
+		size = 0
+		if res, _ := a.do("POST", "/v1/config", big, who, yaml); res.StatusCode == 200 || size > 0 {
+			t.Errorf("a large body with %s: %d", who, res.StatusCode)
+		}
 	}
 	if res, _ := a.do("POST", "/v1/workflows", big, asAdmin, yaml); res.StatusCode != http.StatusRequestEntityTooLarge {
 		t.Errorf("a large workflow: %d", res.StatusCode)

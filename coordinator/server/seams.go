@@ -31,8 +31,8 @@ type authAPI interface {
 type configAPI interface {
 	SetConfig(context.Context, engine.Caller, engine.SetConfig) (engine.SetConfigResult, error)
 	ValidateConfig(ctx context.Context, file string, yaml []byte) strictyaml.Diagnostics
-	Config(context.Context, *coordinator.Revision) (engine.ConfigRevision, []byte, error)
-	ConfigRevisions(context.Context, engine.Page) ([]engine.ConfigRevision, string, error)
+	Config(context.Context, engine.Caller, *coordinator.Revision) (engine.ConfigRevision, []byte, error)
+	ConfigRevisions(context.Context, engine.Caller, engine.Page) ([]engine.ConfigRevision, string, error)
 	Definitions(context.Context) (coordinator.Revision, []engine.DefinitionView, error)
 }
 
@@ -67,7 +67,7 @@ type streamAPI interface {
 
 type organizationAPI interface {
 	WhoAmI(context.Context, engine.Caller) (coordinator.User, coordinator.Organization, error)
-	Organizations(context.Context) ([]coordinator.Organization, error)
+	Organizations(context.Context, engine.Caller) ([]coordinator.Organization, error)
 	CreateOrganization(ctx context.Context, c engine.Caller, slug string, priority int32) (coordinator.Organization, error)
 	UpdateOrganization(ctx context.Context, c engine.Caller, id string, priority *int32) (coordinator.Organization, error)
 }

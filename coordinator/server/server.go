@@ -64,6 +64,9 @@ func NewAPI(e Engine, o APIOptions) (*API, error) {
 	apiv1.RegisterNodesServer(a.grpc, nodeService{engine: e, definitions: e})
 	apiv1.RegisterWorkflowsServer(a.grpc, workflowService{engine: e, queue: e, streams: e})
 	apiv1.RegisterIdentityServer(a.grpc, identityService{organizations: e, groups: e, users: e, grants: e, queue: e, version: o.Version})
+	if err := checkListed(g.permissions, a.grpc.GetServiceInfo()); err != nil {
+		return nil, err
+	}
 
 	client, err := grpc.NewClient("passthrough:///in-process",
 		grpc.WithContextDialer(a.pipe.dial), grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -121,10 +124,10 @@ func isGRPC(r *http.Request) bool {
 	return err == nil && (t == "application/grpc" || strings.HasPrefix(t, "application/grpc+"))
 }
 
-// limit bounds the body. Only a known user may make the coordinator read a large one.
+// limit bounds the body. Only who may send a large one makes the coordinator read it.
 func (a *API) limit(w http.ResponseWriter, r *http.Request, most int64) {
 	if most > maxMessage {
-		if _, err := a.gate.authenticate(r.Context(), bearerOf(r.Header.Get("Authorization")), r.RemoteAddr); err != nil {
+		if !a.gate.mayBeLarge(r.Context(), bearerOf(r.Header.Get("Authorization"))) {
 			most = maxMessage
 		}
 	}
