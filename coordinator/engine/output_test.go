@@ -1,13 +1,17 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"substrate/coordinator"
+	"substrate/coordinator/logs"
 	"substrate/coordinator/store"
 )
 
@@ -139,5 +143,38 @@ func TestEndOfAGangsOutput(t *testing.T) {
 	}
 	if got := <-read; !maps.Equal(got, want) {
 		t.Errorf("read %q, want %q", got, want)
+	}
+}
+
+// TestALogDiskThatFails: the piece is not counted as stored, and is when it comes again later.
+func TestALogDiskThatFails(t *testing.T) {
+	c := newCluster(t, store.NewMemory())
+	c.set(plainConfig)
+	c.join(newHost("n1", 4, nil))
+	w := c.awaitStatus(c.start("version: v1\nname: w\njobs: {a: {command: [x]}}\n").ID, coordinator.StatusRunning)
+	run := w.Jobs[0].ID.Run(1)
+	session := c.live("n1")["n1"]
+	dir := filepath.Join(t.TempDir(), "logs")
+	broken, err := logs.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := c.engine.opt.Logs
+	c.engine.opt.Logs = broken
+	if err := errors.Join(os.Remove(dir), os.WriteFile(dir, nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.AppendLog(run, "stdout", 0, []byte("text"), true); coordinator.ErrorKindOf(err) != coordinator.ErrInternal {
+		t.Errorf("a disk that fails gave %v", err)
+	}
+	if err := broken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.AppendLog(run, "stdout", 0, []byte("text"), true); coordinator.ErrorKindOf(err) != coordinator.ErrUnavailable {
+		t.Errorf("closed logs gave %v", err)
+	}
+	c.engine.opt.Logs = good
+	if next, err := session.AppendLog(run, "stdout", 0, []byte("text"), true); err != nil || next != 4 {
+		t.Errorf("sent again: %d, %v", next, err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+	"time"
 
 	"substrate/coordinator"
 	"substrate/proto/agentv1"
@@ -61,26 +62,54 @@ func (a *acks) take() []*agentv1.ToAgent {
 	return out
 }
 
-// appendLog stores a chunk. One log that cannot be stored (an unknown run, a full quota) costs that
-// log only: it is not acknowledged and the stream goes on.
-func appendLog(session sessionReports, c *agentv1.LogChunk, a *acks) error {
+// appendLog stores a chunk. One log that cannot be stored costs that log only, and the stream goes on:
+// what nobody will ever take (of an unknown run) counts as stored, so that the agent does not send it
+// again; what the disk did not take is not acknowledged, and comes again.
+func (s *agentService) appendLog(session sessionReports, c *agentv1.LogChunk, a *acks) error {
+	op := "store output of run " + c.GetRunId()
 	if len(c.GetData()) > maxChunk {
-		return coordinator.Errorf(coordinator.ErrInvalid, "store output of run "+c.GetRunId(), "the chunk is larger than %d bytes", maxChunk)
+		return coordinator.Errorf(coordinator.ErrInvalid, op, "the chunk is larger than %d bytes", maxChunk)
 	}
-	if s := c.GetStream(); s != "stdout" && s != "stderr" {
-		return coordinator.Errorf(coordinator.ErrInvalid, "store output of run "+c.GetRunId(), "unknown stream %q", s)
+	if name := c.GetStream(); name != "stdout" && name != "stderr" {
+		return coordinator.Errorf(coordinator.ErrInvalid, op, "unknown stream %q", name)
 	}
 	run := coordinator.RunID(c.GetRunId())
 	next, err := session.AppendLog(run, c.GetStream(), c.GetOffset(), c.GetData(), c.GetLast())
-	switch coordinator.ErrorKindOf(err) {
-	case coordinator.ErrNotFound, coordinator.ErrInvalid, coordinator.ErrDenied, coordinator.ErrExhausted:
-		// The agent must not send a log again that nobody will ever take.
-		a.add(run, c.GetStream(), c.GetOffset()+uint64(len(c.GetData())))
-		return nil
-	}
 	if err != nil {
-		return err
+		switch coordinator.ErrorKindOf(err) {
+		case coordinator.ErrNotFound, coordinator.ErrInvalid, coordinator.ErrDenied:
+			next = c.GetOffset() + uint64(len(c.GetData()))
+		case coordinator.ErrInternal:
+			if n := s.unstored.note(s.opts.Now()); n > 0 {
+				s.opts.Log.Error("output of jobs is not stored; the nodes keep it and send it again", "err", err, "pieces", n)
+			}
+			return nil
+		default:
+			return err
+		}
 	}
 	a.add(run, c.GetStream(), next)
 	return nil
+}
+
+const seldomEvery = time.Minute
+
+// seldom thins out what would be logged for every piece of output while a disk is full.
+type seldom struct {
+	mu    sync.Mutex
+	since time.Time // of the last log line
+	count int       // since then
+}
+
+// note counts one more, and returns the count when it is time for a line, else 0.
+func (s *seldom) note(now time.Time) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count++
+	if !s.since.IsZero() && now.Sub(s.since) < seldomEvery {
+		return 0
+	}
+	n := s.count
+	s.since, s.count = now, 0
+	return n
 }

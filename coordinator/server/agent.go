@@ -76,6 +76,7 @@ type agentService struct {
 	agents   Agents
 	opts     AgentOptions
 	failures failures
+	unstored seldom
 }
 
 func (s *agentService) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (resp any, err error) {
@@ -227,7 +228,7 @@ func (s *agentService) consume(ctx context.Context, session sessionReports, inbo
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		if err := report(ctx, session, batch, a); err != nil {
+		if err := s.report(ctx, session, batch, a); err != nil {
 			return err
 		}
 	}
@@ -304,7 +305,7 @@ func (s *agentService) write(ctx context.Context, stream grpc.BidiStreamingServe
 }
 
 // report hands one batch to the session: neighbouring run statuses go together.
-func report(ctx context.Context, session sessionReports, batch []*agentv1.FromAgent, a *acks) error {
+func (s *agentService) report(ctx context.Context, session sessionReports, batch []*agentv1.FromAgent, a *acks) error {
 	for len(batch) > 0 {
 		n := 1
 		var err error
@@ -316,7 +317,7 @@ func report(ctx context.Context, session sessionReports, batch []*agentv1.FromAg
 			statuses := each(batch[:n], func(f *agentv1.FromAgent) *agentv1.RunStatus { return f.GetRunStatus() })
 			err = session.RunStatus(ctx, each(statuses, runStatusFromProto))
 		case *agentv1.FromAgent_LogChunk:
-			err = appendLog(session, m.LogChunk, a)
+			err = s.appendLog(session, m.LogChunk, a)
 		case *agentv1.FromAgent_Hardware:
 			err = session.Hardware(ctx, hardwareFromProto(m.Hardware))
 		case *agentv1.FromAgent_Conditions:

@@ -386,6 +386,52 @@ func TestOrdersReachTheAgent(t *testing.T) {
 	}
 }
 
+// TestADiskThatTakesNoOutput: the stream lives on, nothing is acknowledged that is not stored, and one
+// line tells the administrator.
+func TestADiskThatTakesNoOutput(t *testing.T) {
+	f := &fakeAgents{session: newSession()}
+	f.session.logFunc = func(run coordinator.RunID, _ string, offset uint64, data []byte, _ bool) (uint64, error) {
+		if run == "full#1" {
+			return 0, coordinator.Errorf(coordinator.ErrInternal, "store output", "log disk is full")
+		}
+		return offset + uint64(len(data)), nil
+	}
+	a := startAgents(t, f)
+	s := a.connect("n1", &agentv1.Hello{})
+	receive(t, s)
+	for i, run := range []string{"full#1", "full#1", "good#1", "full#1", "good#1"} {
+		chunk := &agentv1.LogChunk{RunId: run, Stream: "stdout", Offset: uint64(i), Data: []byte("x")}
+		if err := s.Send(&agentv1.FromAgent{Message: &agentv1.FromAgent_LogChunk{LogChunk: chunk}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for stored := uint64(0); stored < 5; {
+		for _, o := range receive(t, s).GetAck().GetLogs() {
+			if o.GetRunId() != "good#1" {
+				t.Fatalf("acknowledged %v", o)
+			}
+			stored = o.GetOffset()
+		}
+	}
+	_ = s.CloseSend()
+	<-f.session.closed
+	if n := strings.Count(a.log.String(), "output of jobs is not stored"); n != 1 {
+		t.Errorf("%d lines in the log:\n%s", n, a.log)
+	}
+}
+
+func TestSeldom(t *testing.T) {
+	var s seldom
+	for i, tt := range []struct {
+		after time.Duration
+		want  int
+	}{{0, 1}, {1, 0}, {seldomEvery - 1, 0}, {seldomEvery, 3}, {seldomEvery + 1, 0}, {3 * seldomEvery, 2}} {
+		if got := s.note(at(0).Add(tt.after)); got != tt.want {
+			t.Errorf("step %d: %d, want %d", i, got, tt.want)
+		}
+	}
+}
+
 func TestLogsAreAcknowledgedWithTheStoredOffset(t *testing.T) {
 	f := &fakeAgents{session: newSession()}
 	f.session.logFunc = func(run coordinator.RunID, _ string, offset uint64, data []byte, _ bool) (uint64, error) {
