@@ -116,8 +116,8 @@ func (e *Engine) SetConfig(ctx context.Context, c Caller, in SetConfig) (res Set
 		return res, err
 	}
 	checked, diags := e.parse(in.File, in.YAML, previous)
-	if derr := diags.Err(); derr != nil {
-		return res, &coordinator.Error{Kind: coordinator.ErrInvalid, Op: op, Err: derr}
+	if diags.Err() != nil {
+		return res, &coordinator.Error{Kind: coordinator.ErrInvalid, Op: op, Err: slices.Concat(diags.Errors(), diags.Warnings())}
 	}
 	res.Diagnostics = diags
 	active := activate(checked)

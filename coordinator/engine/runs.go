@@ -250,14 +250,14 @@ const maxNodeFaults = 10
 func (t *tx) preempted(a *allocation) {
 	r, spec := &a.record, a.job.spec
 	r.Preempted++
-	t.event(Event{Kind: "preempted", Workflow: a.job.workflow.id, Job: a.name(), Message: "ended after its notice",
-		Metadata: map[string]string{"run": string(a.run())}})
 	if spec.RetryOnPreempt && (spec.PreemptionsMax == nil || r.Preempted <= *spec.PreemptionsMax) {
+		t.event(Event{Kind: "preempted", Workflow: a.job.workflow.id, Job: a.name(), Message: "ended after its notice",
+			Metadata: map[string]string{"run": string(a.run())}})
 		r.Returned = true
 		t.requeue(a, "preempted; goes back to the front of its class", 0)
 		return
 	}
-	t.end(a, coordinator.StatusPreempted, "preempted")
+	t.end(a, coordinator.StatusPreempted, "ended after its notice")
 }
 
 // restartDelay backs off from a service that keeps ending: 1 s, 2 s, … up to a minute.

@@ -1,0 +1,382 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+
+	"substrate/coordinator"
+	"substrate/coordinator/auth"
+	"substrate/coordinator/store"
+)
+
+// user makes a user and logs it in.
+func (c *cluster) user(in NewUser) (UserView, Caller) {
+	c.t.Helper()
+	u, err := c.engine.CreateUser(c.t.Context(), c.admin, in)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	text, err := c.engine.CreateUserToken(c.t.Context(), c.admin, string(u.ID))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	caller, err := c.engine.Authenticate(c.t.Context(), text)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return u, caller
+}
+
+// may is what each caller gets from a method: + done, d denied, h told that there is no such thing,
+// u told to log in, i refused in the diagnostics of a file.
+type may struct{ nobody, colleague, stranger, owner, admin rune }
+
+func outcomeOf(err error) rune {
+	if err == nil {
+		return '+'
+	}
+	switch coordinator.ErrorKindOf(err) {
+	case coordinator.ErrDenied:
+		return 'd'
+	case coordinator.ErrNotFound:
+		return 'h'
+	case coordinator.ErrUnauthenticated:
+		return 'u'
+	case coordinator.ErrInvalid:
+		return 'i'
+	}
+	return '?'
+}
+
+// permissionCase is one engine method on a fixed target: ann's work, or her organisation "default".
+type permissionCase struct {
+	method string // of *Engine, perhaps with a remark after a space
+	call   func(context.Context, *Engine, Caller) error
+	want   may
+}
+
+func permissionCases(work WorkflowView, ann UserView) []permissionCase {
+	return slices.Concat(clusterCases(), identityCases(ann), workCases(work))
+}
+
+func clusterCases() []permissionCase {
+	adminOnly := may{'u', 'd', 'd', 'd', '+'}
+	return []permissionCase{
+		{"SetConfig", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.SetConfig(ctx, c, SetConfig{YAML: []byte(plainConfig), File: "c"})
+			return err
+		}, adminOnly},
+		{"Config", func(ctx context.Context, e *Engine, c Caller) error { _, _, err := e.Config(ctx, c, nil); return err }, adminOnly},
+		{"ConfigRevisions", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.ConfigRevisions(ctx, c, Page{})
+			return err
+		}, adminOnly},
+		{"SetScheduling", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.SetScheduling(ctx, c, "n1", "uncordon", "", false)
+			return err
+		}, adminOnly},
+		{"CreateJoinToken", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.CreateJoinToken(ctx, c, 0, 1)
+			return err
+		}, adminOnly},
+		{"Organizations", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Organizations(ctx, c); return err }, adminOnly},
+		{"CreateOrganization", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.CreateOrganization(ctx, c, "made", 0)
+			return err
+		}, adminOnly},
+		{"UpdateOrganization", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.UpdateOrganization(ctx, c, firstOrg, nil)
+			return err
+		}, adminOnly},
+		{"SetGrant", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.SetGrant(ctx, c, firstOrg, []string{"small"})
+			return err
+		}, adminOnly},
+		{"AppendDefinitions", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.AppendDefinitions(ctx, c, []string{"small"}, nil, true)
+			return err
+		}, adminOnly},
+		{"Events of the whole cluster", func(ctx context.Context, e *Engine, c Caller) error {
+			return e.Events(ctx, c, "", 0, false, func([]Event) error { return nil })
+		}, adminOnly},
+	}
+}
+
+func identityCases(ann UserView) []permissionCase {
+	reads, manages := may{'u', '+', 'h', '+', '+'}, may{'u', 'd', 'h', 'd', '+'}
+	n := 0
+	name := func() string { n++; return fmt.Sprint("made-", n) }
+	return []permissionCase{
+		{"WhoAmI", func(ctx context.Context, e *Engine, c Caller) error { _, _, err := e.WhoAmI(ctx, c); return err }, may{'u', '+', '+', '+', '+'}},
+		{"Groups", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Groups(ctx, c, firstOrg); return err }, reads},
+		{"Groups of one's own", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Groups(ctx, c, ""); return err }, may{'u', '+', '+', '+', '+'}},
+		{"Users", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Users(ctx, c, firstOrg); return err }, reads},
+		{"Grant", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Grant(ctx, c, firstOrg); return err }, reads},
+		{"CreateGroup", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.CreateGroup(ctx, c, name(), firstOrg, 0)
+			return err
+		}, manages},
+		{"UpdateGroup", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.UpdateGroup(ctx, c, UpdateGroup{Group: "lab", Organization: firstOrg})
+			return err
+		}, manages},
+		{"CreateUser", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.CreateUser(ctx, c, NewUser{Name: name(), Organization: firstOrg})
+			return err
+		}, manages},
+		{"UpdateUser", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.UpdateUser(ctx, c, string(ann.ID), nil, nil)
+			return err
+		}, manages},
+		{"CreateUserToken", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.CreateUserToken(ctx, c, string(ann.ID))
+			return err
+		}, may{'u', 'd', 'h', '+', '+'}},
+	}
+}
+
+const oneJob = "version: v1\nname: sit\njobs:\n  sit: {command: [x]}\n"
+
+func workCases(work WorkflowView) []permissionCase {
+	ref := string(work.ID)
+	all, reads, owners := may{'u', '+', '+', '+', '+'}, may{'u', '+', 'h', '+', '+'}, may{'u', 'd', 'h', '+', '+'}
+	submit := func(group string) func(context.Context, *Engine, Caller) error {
+		return func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.StartWorkflow(ctx, c, StartWorkflow{YAML: []byte(oneJob), File: "w", Group: group})
+			return err
+		}
+	}
+	return []permissionCase{
+		{"StartWorkflow", submit(""), all},
+		{"StartWorkflow in ann's group", submit("lab"), may{'u', 'd', 'd', '+', 'd'}}, // not for others, even as admin
+		{"ValidateWorkflow", func(ctx context.Context, e *Engine, c Caller) error {
+			if err := e.ValidateWorkflow(ctx, c, "w", []byte(oneJob)).Err(); err != nil {
+				return coordinator.Errorf(coordinator.ErrInvalid, "validate", "%w", err)
+			}
+			return nil
+		}, may{'i', '+', '+', '+', '+'}},
+		{"Workflows", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.Workflows(ctx, c, "", Page{})
+			return err
+		}, all},
+		{"Queue", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, _, err := e.Queue(ctx, c, false, 0, Page{})
+			return err
+		}, all},
+		{"Workflow", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Workflow(ctx, c, ref); return err }, reads},
+		{"Job", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.Job(ctx, c, work.Jobs[0].ID)
+			return err
+		}, reads},
+		{"ExplainWorkflow", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.ExplainWorkflow(ctx, c, ref, "")
+			return err
+		}, reads},
+		{"Events", func(ctx context.Context, e *Engine, c Caller) error {
+			return e.Events(ctx, c, ref, 0, false, func([]Event) error { return nil })
+		}, reads},
+		{"Log", func(ctx context.Context, e *Engine, c Caller) error {
+			return e.Log(ctx, c, LogRequest{Workflow: ref}, func(LogPart) error { return nil })
+		}, owners},
+		{"CancelWorkflow", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.CancelWorkflow(ctx, c, ref, "")
+			return err
+		}, owners},
+	}
+}
+
+// TestPermissions asks every method that acts for a caller, as everybody.
+func TestPermissions(t *testing.T) {
+	c := newCluster(t, store.NewMemory())
+	c.set(plainConfig)
+	if _, err := c.engine.CreateOrganization(t.Context(), c.admin, "other", 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.engine.CreateGroup(t.Context(), c.admin, "lab", firstOrg, 0); err != nil {
+		t.Fatal(err)
+	}
+	ann, owner := c.user(NewUser{Name: "ann", Groups: []string{"lab"}})
+	_, colleague := c.user(NewUser{Name: "bob"})
+	_, stranger := c.user(NewUser{Name: "cid", Organization: "other"})
+	c.join(newHost("n1", 4, nil))
+	started, err := c.engine.StartWorkflow(t.Context(), owner, StartWorkflow{YAML: []byte(oneJob), File: "w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	work := c.await(started.Workflow.ID, "running", func(v WorkflowView) bool { return v.Counts[coordinator.StatusRunning] == 1 })
+	cases := permissionCases(work, ann)
+	asked := map[string]bool{}
+	for _, tt := range cases {
+		asked[method(tt.method)] = true
+		for _, who := range []struct {
+			name   string
+			caller Caller
+			want   rune
+		}{
+			{"nobody", Caller{}, tt.want.nobody}, {"a flag without a user", Caller{Principal: auth.Principal{Admin: true, Organization: owner.Organization}}, tt.want.nobody},
+			{"colleague", colleague, tt.want.colleague}, {"stranger", stranger, tt.want.stranger},
+			{"owner", owner, tt.want.owner}, {"admin", c.admin, tt.want.admin},
+		} {
+			if err := tt.call(t.Context(), c.engine, who.caller); outcomeOf(err) != who.want {
+				t.Errorf("%s as %s: %v, want %c", tt.method, who.name, err, who.want)
+			}
+		}
+	}
+	for m := range reflect.TypeFor[*Engine]().Methods() {
+		for i := range m.Type.NumIn() {
+			if m.Type.In(i) == reflect.TypeFor[Caller]() && !asked[m.Name] {
+				t.Errorf("%s acts for a caller and has no row", m.Name)
+			}
+		}
+	}
+	for who, n := range map[*Caller]bool{&colleague: true, &stranger: false, &owner: true, &c.admin: true} {
+		list, _, err := c.engine.Workflows(t.Context(), *who, "", Page{})
+		if seen := slices.ContainsFunc(list, func(v WorkflowView) bool { return v.ID == work.ID }); err != nil || seen != n {
+			t.Errorf("%s sees ann's work in the list: %v, %v", who.Name, seen, err)
+		}
+	}
+}
+
+func method(text string) string {
+	for i, r := range text {
+		if r == ' ' {
+			return text[:i]
+		}
+	}
+	return text
+}
+
+// TestPowerBeyondTheOrganisation: administrators and accounts on nodes are the cluster's to give.
+func TestPowerBeyondTheOrganisation(t *testing.T) {
+	c := newCluster(t, store.NewMemory())
+	for name, in := range map[string]NewUser{
+		"root": {Name: "mallory", UnixUser: "root"}, "path": {Name: "mallory", UnixUser: "a/b"}, "name": {Name: "Mallory"},
+		"group": {Name: "mallory", Groups: []string{"none"}}, "organisation": {Name: "mallory", Organization: "none"},
+	} {
+		if _, err := c.engine.CreateUser(t.Context(), c.admin, in); err == nil {
+			t.Errorf("%s: the user was made", name)
+		}
+	}
+	users, err := c.engine.Users(t.Context(), c.admin, "")
+	if err != nil || len(users) != 1 {
+		t.Errorf("%+v, %v", users, err)
+	}
+}
+
+func TestSlugs(t *testing.T) {
+	for slug, ok := range map[string]bool{
+		"a": true, "0a": true, "a-b_c.d": true, "": false, "-a": false, ".a": false, "_a": false, "A": false, "a b": false, "ä": false,
+		"a/b": false, "a\x00": false, "6f1e2a34-1b2c-4d3e-8f90-0123456789ab": false,
+	} {
+		if err := checkSlug("make x", slug); (err == nil) != ok {
+			t.Errorf("%q: %v", slug, err)
+		}
+	}
+	long := make([]byte, 64)
+	for i := range long {
+		long[i] = 'a'
+	}
+	if checkSlug("make x", string(long)) == nil || checkSlug("make x", string(long[1:])) != nil {
+		t.Error("63 characters are the most")
+	}
+}
+
+// draws gives a number of random bytes and then fails.
+type draws struct{ left int }
+
+var errDrawn = errors.New("no more chance")
+
+func (d *draws) Read(p []byte) (int, error) {
+	if d.left < len(p) {
+		return 0, errDrawn
+	}
+	d.left -= len(p)
+	for i := range p {
+		p[i] = byte(d.left + i)
+	}
+	return len(p), nil
+}
+
+// TestRefusedCommandsChangeNothing: wherever chance or the signing key fails, neither memory nor the store
+// holds a part of the command.
+func TestRefusedCommandsChangeNothing(t *testing.T) {
+	st := store.NewMemory()
+	c := newCluster(t, st)
+	c.set(plainConfig)
+	csr := request(t)
+	token, _, err := c.engine.CreateJoinToken(t.Context(), c.admin, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := map[string]func() error{
+		"CreateOrganization": func() error { _, err := c.engine.CreateOrganization(t.Context(), c.admin, "x", 0); return err },
+		"CreateGroup":        func() error { _, err := c.engine.CreateGroup(t.Context(), c.admin, "x", "", 0); return err },
+		"CreateUser":         func() error { _, err := c.engine.CreateUser(t.Context(), c.admin, NewUser{Name: "x"}); return err },
+		"CreateUserToken":    func() error { _, err := c.engine.CreateUserToken(t.Context(), c.admin, "admin"); return err },
+		"CreateJoinToken":    func() error { _, _, err := c.engine.CreateJoinToken(t.Context(), c.admin, 0, 1); return err },
+		"Join":               func() error { _, _, err := c.engine.Join(t.Context(), token, "x", csr); return err },
+		"StartWorkflow": func() error {
+			_, err := c.engine.StartWorkflow(t.Context(), c.admin, StartWorkflow{YAML: []byte(oneJob), File: "w"})
+			return err
+		},
+	}
+	for name, command := range commands {
+		for _, bytes := range []int{0, 15, 17} { // an organisation needs two ids of 16
+			if name != "CreateOrganization" && bytes > 15 {
+				continue
+			}
+			before := c.shape(st)
+			c.inLoop(func(t *tx) { t.engine.opt.Rand = &draws{left: bytes} })
+			if err := command(); err == nil {
+				t.Errorf("%s went on with %d random bytes", name, bytes)
+			}
+			if after := c.shape(st); after != before {
+				t.Errorf("%s with %d random bytes left\n%s, before\n%s", name, bytes, after, before)
+			}
+		}
+	}
+	c.inLoop(func(t *tx) { t.engine.opt.Rand = &draws{left: 1 << 20} })
+	for name, command := range map[string]func() error{
+		"CreateOrganization": commands["CreateOrganization"],
+		"SetGrant":           func() error { _, err := c.engine.SetGrant(t.Context(), c.admin, "", nil); return err },
+		"SetConfig": func() error {
+			_, err := c.engine.SetConfig(t.Context(), c.admin, SetConfig{YAML: []byte(plainConfig + "  - {id: more, provisioner: static, provisionerSpec: {condition: \"true\"}}\n"), File: "c", AppendGrants: true})
+			return err
+		},
+	} {
+		before := c.shape(st)
+		signer := c.signWith(nil)
+		if err := command(); err == nil {
+			t.Errorf("%s went on without a signing key", name)
+		}
+		c.signWith(&signer)
+		if after := c.shape(st); after != before {
+			t.Errorf("%s without a signing key left\n%s, before\n%s", name, after, before)
+		}
+	}
+	for name, command := range commands {
+		if err := command(); err != nil {
+			t.Errorf("%s does not work afterwards: %v", name, err)
+		}
+	}
+}
+
+// TestAppendToTheSameOrganisationTwice: named by slug and by id it is one target, and its chain stays whole.
+func TestAppendToTheSameOrganisationTwice(t *testing.T) {
+	c := newCluster(t, store.NewMemory())
+	c.set(plainConfig)
+	if _, err := c.engine.SetGrant(t.Context(), c.admin, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	res, err := c.engine.AppendDefinitions(t.Context(), c.admin, []string{"small"}, []string{firstOrg, string(c.admin.Organization), firstOrg}, false)
+	if err != nil || len(res) != 1 || res[0].AlreadyExisted {
+		t.Errorf("%+v, %v", res, err)
+	}
+	if g, err := c.engine.Grant(t.Context(), c.admin, ""); err != nil || g.State != "valid" || g.Serial != 3 || !slices.Equal(g.Definitions, []string{"small"}) {
+		t.Errorf("%+v, %v", g, err)
+	}
+}
