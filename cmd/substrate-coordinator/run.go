@@ -11,14 +11,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 
+	"substrate/cmd/internal/daemon"
+	"substrate/cmd/internal/private"
 	"substrate/coordinator/auth"
 	"substrate/coordinator/engine"
 	"substrate/coordinator/logs"
@@ -45,14 +45,13 @@ func runCommand() *cobra.Command {
 		Short: "Run the coordinator until it is stopped",
 		Args:  cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
-			return fromEnvironment(cmd.Flags(), os.LookupEnv)
+			return daemon.FromEnvironment(cmd.Flags(), environment, os.LookupEnv)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var level slog.Level
-			if err := level.UnmarshalText([]byte(s.logLevel)); err != nil {
-				return fmt.Errorf("cannot read --log-level: %w", err)
+			log, err := daemon.Logger(cmd.ErrOrStderr(), s.logLevel, os.LookupEnv)
+			if err != nil {
+				return err
 			}
-			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: level, ReplaceAttr: journalTime}))
 			return serve(cmd.Context(), s, log)
 		},
 	}
@@ -64,28 +63,6 @@ func runCommand() *cobra.Command {
 	f.BoolVar(&s.dev, "dev", false, "development: the API speaks plain HTTP and must listen on loopback")
 	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
-}
-
-// fromEnvironment fills flags that were not given from variables of the same name.
-func fromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
-	var errs []error
-	flags.VisitAll(func(f *pflag.Flag) {
-		name := environment + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if value, ok := lookup(name); ok && !f.Changed {
-			if err := flags.Set(f.Name, value); err != nil {
-				errs = append(errs, fmt.Errorf("cannot read %s: %w", name, err))
-			}
-		}
-	})
-	return errors.Join(errs...)
-}
-
-// journalTime leaves the time out where journald adds its own.
-func journalTime(groups []string, a slog.Attr) slog.Attr {
-	if len(groups) == 0 && a.Key == slog.TimeKey && os.Getenv("JOURNAL_STREAM") != "" {
-		return slog.Attr{}
-	}
-	return a
 }
 
 // serve brings everything up in order and takes it down in the opposite one.
@@ -216,13 +193,13 @@ func announce(ctx context.Context, s settings, api, agents net.Addr, eng *engine
 		if err != nil {
 			return err
 		}
-		if err := writeSecret(adminFile, token+"\n"); err != nil {
+		if err := private.Write(adminFile, []byte(token+"\n")); err != nil {
 			return err
 		}
 		log.Info("wrote the administrator's token", "file", adminFile)
 	}
 	ca := eng.ServerIdentity()
-	if err := writeSecret(filepath.Join(s.dataDir, "ca.pem"), string(ca.CertificatePEM())); err != nil {
+	if err := private.Write(filepath.Join(s.dataDir, "ca.pem"), ca.CertificatePEM()); err != nil {
 		return err
 	}
 	if s.dev {
@@ -231,7 +208,7 @@ func announce(ctx context.Context, s settings, api, agents net.Addr, eng *engine
 		if err != nil {
 			return err
 		}
-		if err := writeSecret(filepath.Join(s.dataDir, "join.token"), token+"\n"); err != nil {
+		if err := private.Write(filepath.Join(s.dataDir, "join.token"), []byte(token+"\n")); err != nil {
 			return err
 		}
 	}
@@ -241,21 +218,5 @@ func announce(ctx context.Context, s settings, api, agents net.Addr, eng *engine
 		return err
 	}
 	log.Info("ready", "api", api.String(), "agents", agents.String(), "pin", auth.Pin(ca))
-	return writeSecret(filepath.Join(s.dataDir, "ready.json"), string(ready)+"\n")
-}
-
-// writeSecret replaces a 0600 file in one step.
-func writeSecret(path, data string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // 0600
-	if err != nil {
-		return fmt.Errorf("cannot write %s: %w", path, err)
-	}
-	_, err = f.WriteString(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("cannot write %s: %w", path, err), os.Remove(f.Name()))
-	}
-	return nil
+	return private.Write(filepath.Join(s.dataDir, "ready.json"), append(ready, '\n'))
 }

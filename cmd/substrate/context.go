@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"substrate/cmd/internal/private"
 	"substrate/proto/apiv1"
 )
 
@@ -86,19 +87,7 @@ func (a *app) saveContexts(c contexts) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
 		return fmt.Errorf("cannot write the contexts: %w", err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(name), ".contexts-*") // 0600
-	if err != nil {
-		return fmt.Errorf("cannot write the contexts: %w", err)
-	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), name)
-	}
-	if err != nil {
-		return fmt.Errorf("cannot write the contexts: %w", errors.Join(err, os.Remove(f.Name())))
-	}
-	return nil
+	return private.Write(name, data)
 }
 
 // savedContext is the one of --context, else the current one.

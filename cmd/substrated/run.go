@@ -13,12 +13,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"substrate/agent"
 	"substrate/agent/runtime"
+	"substrate/cmd/internal/daemon"
 )
 
 const (
@@ -44,8 +44,8 @@ func runCommand() *cobra.Command {
 			"The join token is never a flag: give it in a file or as " + joinTokenEnv + ".",
 		Args: exactly(0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd.Flags()); err != nil {
-				return err
+			if err := daemon.FromEnvironment(cmd.Flags(), envPrefix, os.LookupEnv); err != nil {
+				return usage(err, "")
 			}
 			return runAgent(cmd.Context(), f, cmd.ErrOrStderr())
 		},
@@ -63,26 +63,10 @@ func runCommand() *cobra.Command {
 	return cmd
 }
 
-// fromEnvironment sets the flags that were not given from their variables.
-func fromEnvironment(flags *pflag.FlagSet) error {
-	var err error
-	flags.VisitAll(func(f *pflag.Flag) {
-		name := envPrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		value, ok := os.LookupEnv(name)
-		if !ok || f.Changed || err != nil {
-			return
-		}
-		if bad := flags.Set(f.Name, value); bad != nil {
-			err = usage(fmt.Errorf("cannot read environment variable %s: %w", name, bad), "")
-		}
-	})
-	return err
-}
-
 func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
-	log, err := logger(f.logLevel, errOut)
+	log, err := daemon.Logger(errOut, f.logLevel, os.LookupEnv)
 	if err != nil {
-		return err
+		return usage(err, "")
 	}
 	if f.reconnectMax <= 0 {
 		return usage(fmt.Errorf("cannot run agent: --reconnect-max %s is not a time to wait", f.reconnectMax), "leave it out for 30s")
@@ -138,23 +122,6 @@ func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
 	err = g.Wait()
 	log.Info("agent stopped, jobs go on", "node", id.Node)
 	return err
-}
-
-func logger(level string, w io.Writer) (*slog.Logger, error) {
-	var l slog.Level
-	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, usage(fmt.Errorf("cannot read log level: unknown level %q", level), "use debug, info, warn or error")
-	}
-	opts := &slog.HandlerOptions{Level: l}
-	if os.Getenv("JOURNAL_STREAM") != "" {
-		opts.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
-			if len(groups) == 0 && a.Key == slog.TimeKey {
-				return slog.Attr{} // the journal has its own
-			}
-			return a
-		}
-	}
-	return slog.New(slog.NewTextHandler(w, opts)), nil
 }
 
 // lockState keeps two agents off one state directory.
