@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -131,18 +132,16 @@ func serveAPI(ctx context.Context, s settings, l net.Listener, eng *engine.Engin
 		return err
 	}
 	defer func() { err = errors.Join(err, handler.Close()) }()
-	srv := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, Protocols: new(http.Protocols)}
-	srv.Protocols.SetHTTP1(true)
-	srv.Protocols.SetHTTP2(true)
-	srv.Protocols.SetUnencryptedHTTP2(s.dev)
+	var conf *tls.Config
 	if !s.dev {
 		ca := eng.ServerIdentity()
 		cert, cerr := ca.ServerCertificate(s.certificateHosts(), time.Now(), serverCertificateLifetime, rand.Reader)
 		if cerr != nil {
 			return cerr
 		}
-		srv.TLSConfig = ca.APITLS(cert)
+		conf = ca.APITLS(cert)
 	}
+	srv := server.HTTPServer(handler, conf, log)
 	drained := make(chan struct{})
 	running := context.AfterFunc(ctx, func() {
 		defer close(drained)
