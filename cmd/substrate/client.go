@@ -63,43 +63,40 @@ func (a *app) connect() (*connection, error) {
 	return c, nil
 }
 
-// endpoint: flags win over environment, environment over the context. The context's token goes
-// to the context's server only.
+// endpoint: flags win over environment, environment over the context. A context's token and authority go
+// to the context's server only, however that is written.
 func (a *app) endpoint() (endpoint, error) {
-	server := a.server
-	if server == "" && a.context == "" {
-		server = a.env("SUBSTRATE_SERVER")
-	}
-	var e endpoint
-	if server == "" || a.context != "" {
-		c, err := a.savedContext()
-		if err != nil {
-			return endpoint{}, err
-		}
-		if server == "" || server == c.Server {
-			e = endpoint{server: c.Server, token: c.Token, ca: c.CA}
-		}
-	}
-	if server != "" {
-		e.server = server
-	}
-	if token, err := a.givenToken(); err != nil {
+	token, err := a.givenToken()
+	if err != nil {
 		return endpoint{}, err
-	} else if token != "" {
+	}
+	e := endpoint{server: a.server}
+	if e.server == "" && a.context == "" {
+		e.server = a.env("SUBSTRATE_SERVER")
+	}
+	c, err := a.contextFor(e.server)
+	if err != nil && (e.server == "" || a.context != "" || token == "") {
+		return endpoint{}, err // with server and token given, a context is not needed
+	}
+	e.token, e.ca = c.Token, c.CA
+	if e.server == "" {
+		e.server = c.Server
+	}
+	if token != "" {
 		e.token = token
 	}
-	file := a.ca
-	if file == "" {
-		file = a.env("SUBSTRATE_CA")
+	ca, err := a.givenCA()
+	if ca != "" {
+		e.ca = ca
 	}
-	if file != "" {
-		pem, err := os.ReadFile(file)
-		if err != nil {
-			return endpoint{}, fmt.Errorf("cannot read the authority's certificate: %w", err)
-		}
-		e.ca = string(pem)
-	}
-	return e, nil
+	return e, err
+}
+
+// sameServer reports whether two spellings name one port of one host, reached in the same way.
+func sameServer(x, y string) bool {
+	target, secure, err := address(strings.ToLower(x))
+	other, otherSecure, otherErr := address(strings.ToLower(y))
+	return err == nil && otherErr == nil && target == other && secure == otherSecure
 }
 
 // givenToken is the token of --token-file or SUBSTRATE_TOKEN.
@@ -109,6 +106,22 @@ func (a *app) givenToken() (string, error) {
 		return strings.TrimSpace(string(data)), err
 	}
 	return strings.TrimSpace(a.env("SUBSTRATE_TOKEN")), nil
+}
+
+// givenCA is the certificate in --ca or SUBSTRATE_CA.
+func (a *app) givenCA() (string, error) {
+	file := a.ca
+	if file == "" {
+		file = a.env("SUBSTRATE_CA")
+	}
+	if file == "" {
+		return "", nil
+	}
+	pem, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("cannot read the authority's certificate: %w", err)
+	}
+	return string(pem), nil
 }
 
 // address splits what a person writes into host:port and whether it is TLS.

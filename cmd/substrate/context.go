@@ -110,6 +110,41 @@ func (a *app) savedContext() (savedContext, error) {
 	return all.Contexts[i], nil
 }
 
+// contextFor is the saved context whose token may go to a server: the one of --context, the current one, or
+// the only other one of this server. Empty when there is none; server "" is whatever the context says.
+func (a *app) contextFor(server string) (savedContext, error) {
+	if server == "" || a.context != "" {
+		c, err := a.savedContext()
+		if server != "" && !sameServer(server, c.Server) {
+			c = savedContext{}
+		}
+		return c, err
+	}
+	if _, err := a.contextsFile(); err != nil {
+		return savedContext{}, nil // no home, no contexts
+	}
+	all, err := a.loadContexts()
+	if err != nil {
+		return savedContext{}, err
+	}
+	var fitting []savedContext
+	for _, c := range all.Contexts {
+		if !sameServer(server, c.Server) {
+			continue
+		}
+		if c.Name == all.Current {
+			return c, nil
+		}
+		fitting = append(fitting, c)
+	}
+	if len(fitting) > 1 {
+		return savedContext{}, failf(exitUsage, "name one with --context", "cannot choose between %d contexts of %s", len(fitting), server)
+	} else if len(fitting) == 1 {
+		return fitting[0], nil
+	}
+	return savedContext{}, nil
+}
+
 func (a *app) loginCommand() *cobra.Command {
 	var name string
 	cmd := &cobra.Command{
@@ -136,8 +171,7 @@ func (a *app) login(cmd *cobra.Command, name string) error {
 	if a.server == "" {
 		a.server = a.env("SUBSTRATE_SERVER")
 	}
-	a.context = ""
-	e, err := a.endpoint()
+	e, err := a.newLogin()
 	if err != nil {
 		return err
 	}
@@ -173,6 +207,28 @@ func (a *app) login(cmd *cobra.Command, name string) error {
 	}
 	a.say("logged in to %s as %s of organization %s, context %q", e.server, me.GetUser().GetName(), me.GetOrganization().GetName(), name)
 	return nil
+}
+
+// newLogin is where to log in. An earlier log-in of the same server lends its authority, never its token.
+func (a *app) newLogin() (endpoint, error) {
+	token, err := a.givenToken()
+	if err != nil {
+		return endpoint{}, err
+	}
+	e := endpoint{server: a.server, token: token}
+	if e.ca, err = a.givenCA(); err != nil || e.ca != "" {
+		return e, err
+	}
+	all, err := a.loadContexts()
+	if err != nil {
+		return e, err
+	}
+	for _, c := range all.Contexts {
+		if e.ca == "" && sameServer(c.Server, e.server) {
+			e.ca = c.CA
+		}
+	}
+	return e, nil
 }
 
 // askToken reads one line, without echo from a terminal.
