@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -80,6 +81,36 @@ func TestDeed(t *testing.T) {
 	} {
 		if got := deed(method); got != want {
 			t.Errorf("deed(%q) = %q, want %q", method, got, want)
+		}
+	}
+}
+
+// TestGateOfOneRPC: what the gate makes of each permission, token or not.
+func TestGateOfOneRPC(t *testing.T) {
+	words := map[auth.Permission]string{ // nobody, member, admin
+		auth.PermissionPublic: "+++", auth.PermissionUser: "u++", auth.PermissionAdminCluster: "ud+",
+		auth.PermissionReadOrg: "u++", auth.PermissionManageOrg: "u++", auth.PermissionSubmit: "u++", auth.PermissionReadWork: "u++",
+		auth.PermissionManageWork: "u++", auth.PermissionReadOutput: "u++", auth.PermissionManageUser: "u++",
+		auth.PermissionNone: "ddd", auth.PermissionAdminCluster + 1: "udd",
+	}
+	for permission, want := range words {
+		g := &gate{auth: &fakeEngine{authenticateFunc: fakeTokens}, permissions: auth.Table{"/x/Do": permission}, now: time.Now}
+		for i, token := range []string{"", memberToken, adminToken} {
+			ctx := t.Context()
+			if token != "" {
+				ctx = withIncoming(ctx, "authorization", "Bearer "+token)
+			}
+			ctx, err := g.admit(ctx, "/x/Do")
+			got := map[codes.Code]byte{codes.OK: '+', codes.Unauthenticated: 'u', codes.PermissionDenied: 'd'}[status.Code(err)]
+			if got != want[i] {
+				t.Errorf("%s with token %q: %v", permission, token, err)
+			}
+			if err == nil && token != "" && permission != auth.PermissionPublic && callerOf(ctx).User == "" {
+				t.Errorf("%s with token %q: the handler does not learn who calls", permission, token)
+			}
+		}
+		if _, err := g.admit(t.Context(), "/x/Other"); status.Code(err) != codes.PermissionDenied {
+			t.Errorf("an RPC that is not listed: %v", err)
 		}
 	}
 }
