@@ -163,7 +163,7 @@ func (s *storm) settle(want int) {
 	}
 	checked := time.Now()
 	for _, n := range s.c.Nodes {
-		s.checkForgotten(n)
+		awaitForgotten(t, n)
 	}
 	t.Logf("after the last restart: all accepted after %s, ended after %s, checked in %s, forgotten after %s", accepted.Sub(began).Round(time.Millisecond),
 		ended.Sub(began).Round(time.Millisecond), checked.Sub(ended).Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
@@ -270,9 +270,10 @@ func (s *storm) checkWorkflow(key, id string, events []*apiv1.Event) {
 	}
 }
 
-// checkForgotten: a node keeps nothing of runs whose end and output the coordinator has.
-func (s *storm) checkForgotten(n *cluster.Node) {
-	cluster.Until(s.t, 40*time.Second, n.Name+" to forget its runs", func(context.Context) error {
+// awaitForgotten: a node keeps nothing of runs whose end and output the coordinator has.
+func awaitForgotten(t *testing.T, n *cluster.Node) {
+	t.Helper()
+	cluster.Until(t, 40*time.Second, n.Name+" to forget its runs", func(context.Context) error {
 		left, err := os.ReadDir(filepath.Join(n.Dir, "runs"))
 		if err == nil && len(left) > 0 {
 			err = fmt.Errorf("it keeps %d, such as %s", len(left), left[0].Name())
