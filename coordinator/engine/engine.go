@@ -294,7 +294,7 @@ func (e *Engine) untilNext() time.Duration {
 	for _, n := range e.state.absent {
 		earlier(n.lossAt(e.state))
 	}
-	earlier(e.state.nextHold())
+	earlier(e.state.nextDeferred())
 	earlier(e.state.estimateDue)
 	return max(next.Sub(now), 0)
 }

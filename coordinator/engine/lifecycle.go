@@ -55,12 +55,12 @@ func (a *allocation) ranBefore() bool {
 func (s *state) index(a *allocation) {
 	delete(s.queued, a.id)
 	delete(s.active, a.id)
-	delete(s.held, a.id)
+	delete(s.deferred, a.id)
 	switch st := a.record.Status; {
 	case st == coordinator.StatusQueued:
 		s.queued[a.id] = a
 		if !a.record.NotBefore.IsZero() {
-			s.held[a.id] = a
+			s.deferred[a.id] = a
 		}
 	case st.Holds():
 		s.active[a.id] = a

@@ -52,7 +52,7 @@ func (e *Engine) newState() (*state, error) {
 		users: map[coordinator.UserID]*coordinator.User{}, tokens: map[string]auth.UserToken{}, joinTokens: map[string]auth.JoinToken{},
 		workflows: map[coordinator.WorkflowID]*submission{}, idempotency: map[string]coordinator.WorkflowID{},
 		queued: map[coordinator.AllocationID]*allocation{}, active: map[coordinator.AllocationID]*allocation{},
-		held: map[coordinator.AllocationID]*allocation{}, nodes: map[coordinator.NodeID]*node{},
+		deferred: map[coordinator.AllocationID]*allocation{}, nodes: map[coordinator.NodeID]*node{},
 		absent: map[coordinator.NodeID]*node{}, dirty: true,
 	}, nil
 }

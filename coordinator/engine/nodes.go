@@ -170,9 +170,9 @@ func (e *Engine) timers(t *tx) {
 	for _, n := range gone {
 		t.lose(n)
 	}
-	for _, a := range t.state.held {
+	for _, a := range t.state.deferred {
 		if !t.now.Before(a.record.NotBefore) {
-			delete(t.state.held, a.id)
+			delete(t.state.deferred, a.id)
 			t.state.dirty = true
 		}
 	}

@@ -121,8 +121,8 @@ func (s *state) request(t *tx, a *allocation, env *expr.PriorityEnv) sched.Reque
 	}
 	if arr := j.spec.Array; arr != nil && arr.Concurrency > 0 {
 		busy := j.counts[coordinator.StatusStarting] + j.counts[coordinator.StatusRunning] + j.counts[coordinator.StatusPreempting]
-		req.Group = string(j.workflow.id) + "/" + j.spec.Name
-		req.GroupFree = max(int(arr.Concurrency)-busy, 0)
+		req.Array = string(j.workflow.id) + "/" + j.spec.Name
+		req.ArrayFree = max(int(arr.Concurrency)-busy, 0)
 	}
 	return req
 }
@@ -133,12 +133,12 @@ func (s *state) placement(t *tx, a *allocation, env *expr.PriorityEnv) sched.Pla
 	if started.IsZero() {
 		started = a.record.Placed
 	}
-	group := ""
+	array := ""
 	if j.spec.Array != nil && j.spec.Array.Concurrency > 0 {
-		group = string(j.workflow.id) + "/" + j.spec.Name
+		array = string(j.workflow.id) + "/" + j.spec.Name
 	}
 	return sched.Placement{
-		ID: a.id, Group: group, Workflow: j.workflow.id, Class: j.spec.Class, Priority: s.priority(t, a, env),
+		ID: a.id, Array: array, Workflow: j.workflow.id, Class: j.spec.Class, Priority: s.priority(t, a, env),
 		Started: started, Walltime: j.spec.Walltime, Nodes: a.nodeIDs(), Resources: j.spec.Resources,
 		Ending: a.record.Stop != "",
 	}

@@ -58,7 +58,7 @@ func (a *allocation) view() JobView {
 	case r.Status == coordinator.StatusPending:
 		v.Reason = &Reason{Code: "waiting-dependency", Text: "waits for " + a.job.openDependencies()}
 	case r.Status == coordinator.StatusQueued && !r.NotBefore.IsZero() && a.wait == nil:
-		v.Reason = &Reason{Code: "held", Text: "not before " + r.NotBefore.Format("15:04:05") + ", since it ended " + fmt.Sprint(r.Failures) + " times"}
+		v.Reason = &Reason{Code: "deferred", Text: "not before " + r.NotBefore.Format("15:04:05") + ", since it ended " + fmt.Sprint(r.Failures) + " times"}
 	case r.Status == coordinator.StatusQueued && a.wait == nil:
 		v.Reason = &Reason{Code: "deciding", Text: "the next decision takes it in"}
 	case r.Status == coordinator.StatusQueued:

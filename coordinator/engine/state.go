@@ -34,7 +34,7 @@ type state struct {
 	idempotency map[string]coordinator.WorkflowID // "<user>/<key>"
 	queued      map[coordinator.AllocationID]*allocation
 	active      map[coordinator.AllocationID]*allocation
-	held        map[coordinator.AllocationID]*allocation // queued, but not before a time
+	deferred    map[coordinator.AllocationID]*allocation // queued, but not before a time
 	open        int                                      // allocations that have not ended
 	nodes       map[coordinator.NodeID]*node
 	absent      map[coordinator.NodeID]*node // without a stream, and not yet given up
@@ -225,10 +225,10 @@ func (s *state) rankOf(run coordinator.RunID, id coordinator.NodeID) int {
 	return -1
 }
 
-// nextHold is when the first allocation that must not start yet may start.
-func (s *state) nextHold() time.Time {
+// nextDeferred is when the first allocation that must not start yet may start.
+func (s *state) nextDeferred() time.Time {
 	var next time.Time
-	for _, a := range s.held {
+	for _, a := range s.deferred {
 		if t := a.record.NotBefore; !t.IsZero() && (next.IsZero() || t.Before(next)) {
 			next = t
 		}

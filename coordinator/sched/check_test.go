@@ -116,14 +116,14 @@ func conflict(s Snapshot, list []Placement) string {
 // placementOf is the placement that a start becomes.
 func placementOf(r Request, st Start, now time.Time) Placement {
 	return Placement{ID: r.ID, Workflow: r.Workflow, Class: r.Class, Priority: r.Priority, Started: now,
-		Walltime: r.Walltime, Nodes: st.Nodes, Resources: r.Resources, Group: r.Group}
+		Walltime: r.Walltime, Nodes: st.Nodes, Resources: r.Resources, Array: r.Array}
 }
 
 // apply carries a plan out.
 func apply(s Snapshot, p Plan) Snapshot {
 	s.Placements = slices.Clone(s.Placements)
 	started := map[coordinator.AllocationID]bool{}
-	groups := map[string]int{}
+	arrays := map[string]int{}
 	requests := map[coordinator.AllocationID]Request{}
 	for _, r := range s.Requests {
 		requests[r.ID] = r
@@ -131,12 +131,12 @@ func apply(s Snapshot, p Plan) Snapshot {
 	for _, st := range p.Starts {
 		started[st.ID] = true
 		s.Placements = append(s.Placements, placementOf(requests[st.ID], st, s.Now))
-		groups[requests[st.ID].Group]++
+		arrays[requests[st.ID].Array]++
 	}
 	var rest []Request
 	for _, r := range s.Requests {
-		if !started[r.ID] && r.Group != "" {
-			r.GroupFree = groupFree(s, r.Group) - groups[r.Group]
+		if !started[r.ID] && r.Array != "" {
+			r.ArrayFree = arrayFree(s, r.Array) - arrays[r.Array]
 		}
 		if !started[r.ID] {
 			rest = append(rest, r)
@@ -146,11 +146,11 @@ func apply(s Snapshot, p Plan) Snapshot {
 	return s
 }
 
-func groupFree(s Snapshot, group string) int {
+func arrayFree(s Snapshot, array string) int {
 	free := 1 << 30
 	for _, r := range s.Requests {
-		if r.Group == group {
-			free = min(free, r.GroupFree)
+		if r.Array == array {
+			free = min(free, r.ArrayFree)
 		}
 	}
 	return free
@@ -187,7 +187,7 @@ func advance(s Snapshot, to time.Time) Snapshot {
 	freed := map[string]int{}
 	for _, p := range s.Placements {
 		if end := plannedEnd(s, p); !end.IsZero() && !end.After(to) {
-			freed[p.Group]++
+			freed[p.Array]++
 			continue
 		}
 		if p.Ending { // its end stays where it was, however often it is looked at
@@ -200,7 +200,7 @@ func advance(s Snapshot, to time.Time) Snapshot {
 	s.Placements = rest
 	s.Requests = slices.Clone(s.Requests)
 	for i := range s.Requests {
-		s.Requests[i].GroupFree += freed[s.Requests[i].Group]
+		s.Requests[i].ArrayFree += freed[s.Requests[i].Array]
 	}
 	s.Now = to
 	return s

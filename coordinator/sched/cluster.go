@@ -32,21 +32,21 @@ type need struct {
 	exclusive coordinator.Exclusive
 }
 
-// hold occupies nodes and tokens from one time to another: a placement, a start or a plan.
-type hold struct {
+// claim occupies nodes and tokens from one time to another: a placement, a start or a plan.
+type claim struct {
 	id       coordinator.AllocationID
 	workflow coordinator.WorkflowID
 	need     *need
 	nodes    []*node
-	group    int // -1: none
+	array    int // -1: none
 	from, to time.Duration
 }
 
 // atNever marks the plan of a request that no known end lets start.
-func (h *hold) atNever() bool { return h.from == never }
+func (h *claim) atNever() bool { return h.from == never }
 
-// activeAt reports whether the hold occupies its nodes at t.
-func (h *hold) activeAt(t time.Duration) bool { return h.from <= t && t < h.to }
+// activeAt reports whether the claim occupies its nodes at t.
+func (h *claim) activeAt(t time.Duration) bool { return h.from <= t && t < h.to }
 
 // names numbers the device kinds and tokens of a snapshot.
 type names struct {
@@ -81,17 +81,17 @@ func (n *names) amounts(m map[string]uint32) []amount {
 	return list
 }
 
-// token is one kind of licence: how many there are, who holds them and who is planned to.
+// token is one kind of licence: how many there are, who has claimed them and who is planned to.
 type token struct {
 	number int
 	total  uint64
 	used   uint64
-	holds  []*hold
-	plans  []*hold
+	claims []*claim
+	plans  []*claim
 }
 
-// of is how many of the token a hold takes.
-func (t *token) of(h *hold) uint64 {
+// of is how many of the token a claim takes.
+func (t *token) of(h *claim) uint64 {
 	for _, a := range h.need.tokens {
 		if a.kind == t.number {
 			return a.n
@@ -113,8 +113,8 @@ type cluster struct {
 	planned  []*node // nodes that carry plans
 	scratch  tally
 	times    []time.Duration // scratch
-	groups   []int           // free places per concurrency group
-	groupIDs names
+	arrays   []int           // free places per array with limited concurrency
+	arrayIDs names
 	work     int // node examinations so far; bounds planning and estimating
 }
 
@@ -195,12 +195,12 @@ func (c *cluster) addNodes(list []Node) {
 func (c *cluster) addPlacements(s *Snapshot) {
 	for i := range s.Placements {
 		p := &s.Placements[i]
-		h := &hold{
-			id: p.ID, workflow: p.Workflow, need: c.needOf(&p.Resources), group: -1,
+		h := &claim{
+			id: p.ID, workflow: p.Workflow, need: c.needOf(&p.Resources), array: -1,
 			from: -never, to: c.endOf(p, s.Now),
 		}
-		if g, ok := c.groupIDs.byID[p.Group]; ok && p.Group != "" {
-			h.group = g
+		if g, ok := c.arrayIDs.byID[p.Array]; ok && p.Array != "" {
+			h.array = g
 		}
 		for _, id := range p.Nodes {
 			if n := c.nodes[id]; n != nil && !slices.Contains(h.nodes, n) {
@@ -208,10 +208,10 @@ func (c *cluster) addPlacements(s *Snapshot) {
 			}
 		}
 		for _, n := range h.nodes {
-			n.holds = append(n.holds, h)
+			n.claims = append(n.claims, h)
 			n.now.add(n, h)
 		}
-		c.holdTokens(h)
+		c.claimTokens(h)
 		c.ends = append(c.ends, h)
 	}
 	heap.Init(&c.ends)
@@ -246,38 +246,38 @@ func (c *cluster) needOf(r *coordinator.Resources) *need {
 	return w
 }
 
-// place puts down a hold that begins now.
-func (c *cluster) place(h *hold) {
+// place puts down a claim that begins now.
+func (c *cluster) place(h *claim) {
 	for _, n := range h.nodes {
 		n.def.root = remove(n.def.root, n)
-		n.holds = append(n.holds, h)
+		n.claims = append(n.claims, h)
 		n.now.add(n, h)
 		n.def.root = insert(n.def.root, n)
 	}
-	c.holdTokens(h)
-	if h.group >= 0 {
-		c.groups[h.group]--
+	c.claimTokens(h)
+	if h.array >= 0 {
+		c.arrays[h.array]--
 	}
 	heap.Push(&c.ends, h)
 }
 
-func (c *cluster) holdTokens(h *hold) {
+func (c *cluster) claimTokens(h *claim) {
 	for _, a := range h.need.tokens {
 		t := c.tokens[a.kind]
 		t.used += a.n
-		t.holds = append(t.holds, h)
+		t.claims = append(t.claims, h)
 	}
 }
 
-// release takes a hold away that has been popped from the ends.
-func (c *cluster) release(h *hold) {
+// release takes a claim away that has been popped from the ends.
+func (c *cluster) release(h *claim) {
 	for _, n := range h.nodes {
 		if n.schedulable {
 			n.def.root = remove(n.def.root, n)
 		}
-		n.holds = without(n.holds, h)
+		n.claims = without(n.claims, h)
 		n.reset()
-		for _, other := range n.holds {
+		for _, other := range n.claims {
 			n.now.add(n, other)
 		}
 		if n.schedulable {
@@ -287,15 +287,15 @@ func (c *cluster) release(h *hold) {
 	for _, a := range h.need.tokens {
 		t := c.tokens[a.kind]
 		t.used -= a.n
-		t.holds = without(t.holds, h)
+		t.claims = without(t.claims, h)
 	}
-	if h.group >= 0 {
-		c.groups[h.group]++
+	if h.array >= 0 {
+		c.arrays[h.array]++
 	}
 }
 
 // addPlan reserves what a blocked request will take.
-func (c *cluster) addPlan(h *hold) {
+func (c *cluster) addPlan(h *claim) {
 	for _, n := range h.nodes {
 		if len(n.plans) == 0 {
 			c.planned = append(c.planned, n)
@@ -318,7 +318,7 @@ func (c *cluster) clearPlans() {
 }
 
 // tokensFit reports whether the tokens are free from one time to another, beside the plans if
-// those are respected. Between now and a later time holds only end, so the start of the
+// those are respected. Between now and a later time claims only end, so the start of the
 // span and the starts of plans within it are the only times to look at.
 func (c *cluster) tokensFit(w *need, from, to time.Duration, plans bool) bool {
 	for _, a := range w.tokens {
@@ -345,7 +345,7 @@ func (t *token) fits(n uint64, now, at time.Duration, plans bool) bool {
 	used := t.used
 	if at > now {
 		used = 0
-		for _, h := range t.holds {
+		for _, h := range t.claims {
 			if h.activeAt(at) {
 				used += t.of(h)
 			}
@@ -361,15 +361,15 @@ func (t *token) fits(n uint64, now, at time.Duration, plans bool) bool {
 	return n <= left(t.total, used)
 }
 
-// endHeap orders holds by their end, then id.
-type endHeap []*hold
+// endHeap orders claims by their end, then id.
+type endHeap []*claim
 
 func (e endHeap) Len() int { return len(e) }
 func (e endHeap) Less(i, j int) bool {
 	return cmp.Or(cmp.Compare(e[i].to, e[j].to), cmp.Compare(e[i].id, e[j].id)) < 0
 }
 func (e endHeap) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *endHeap) Push(x any)   { *e = append(*e, x.(*hold)) }
+func (e *endHeap) Push(x any)   { *e = append(*e, x.(*claim)) }
 func (e *endHeap) Pop() any {
 	last := (*e)[len(*e)-1]
 	*e = (*e)[:len(*e)-1]
@@ -399,7 +399,7 @@ func plus(a, b uint64) uint64 {
 	return a + b
 }
 
-func without(list []*hold, h *hold) []*hold {
+func without(list []*claim, h *claim) []*claim {
 	if i := slices.Index(list, h); i >= 0 {
 		list[i] = list[len(list)-1]
 		return list[:len(list)-1]

@@ -141,20 +141,20 @@ func (d *decision) passClass(q *classQueue, full bool) {
 		}
 		s := e.shape
 		s.renew(d.pass)
-		if s.group >= 0 && d.c.groups[s.group] <= 0 {
-			e.held = heldByArray
+		if s.array >= 0 && d.c.arrays[s.array] <= 0 {
+			e.kept = keptByArray
 			if !s.failed {
 				s.failed = true
 				failed++
 			}
 			continue
 		}
-		e.held, e.ahead = heldByNothing, d.line.ahead(s)
+		e.kept, e.ahead = keptByNothing, d.line.ahead(s)
 		switch {
 		case e.ahead != nil && mode == coordinator.BackfillNone:
-			e.held = heldByOrder
+			e.kept = keptByOrder
 		case e.ahead != nil && d.tooDeep(looked, mode):
-			e.held = heldByDepth
+			e.kept = keptByDepth
 		case !s.failed && d.try(e):
 			started = true
 			continue
@@ -165,10 +165,10 @@ func (d *decision) passClass(q *classQueue, full bool) {
 			failed++
 		}
 		d.line.block(s, e)
-		if e.held == heldByNothing && (e.ahead == nil || mode == coordinator.BackfillConservative) {
+		if e.kept == keptByNothing && (e.ahead == nil || mode == coordinator.BackfillConservative) {
 			d.planStart(e, full)
 		}
-		if full && e.held == heldByNothing {
+		if full && e.kept == keptByNothing {
 			d.noteRoom(e)
 		}
 	}
@@ -196,7 +196,7 @@ func (d *decision) noteRoom(e *entry) {
 	}
 	if d.c.tokensFit(s.need, d.c.now, later(d.c.now, s.span), false) {
 		if found := d.search(s, false); found != nil {
-			e.held, e.room = heldByPlan, found[0]
+			e.kept, e.room = keptByPlan, found[0]
 			return
 		}
 	}
@@ -229,7 +229,7 @@ func (d *decision) try(e *entry) bool {
 	if e.ahead != nil {
 		e.rule = 15
 	}
-	d.c.place(d.c.holdFor(e, e.nodes, d.c.now))
+	d.c.place(d.c.claimFor(e, e.nodes, d.c.now))
 	d.onStart(e)
 	return true
 }
@@ -248,15 +248,15 @@ func (d *decision) search(s *shape, plans bool) []*node {
 	return nil
 }
 
-// holdFor is what the entry occupies if it starts at a time.
-func (c *cluster) holdFor(e *entry, nodes []*node, from time.Duration) *hold {
+// claimFor is what the entry occupies if it starts at a time.
+func (c *cluster) claimFor(e *entry, nodes []*node, from time.Duration) *claim {
 	to := never
 	if from < never {
 		to = later(from, e.shape.span)
 	}
-	return &hold{
+	return &claim{
 		id: e.request.ID, workflow: e.request.Workflow, need: e.shape.need,
-		nodes: nodes, group: e.shape.group, from: from, to: to,
+		nodes: nodes, array: e.shape.array, from: from, to: to,
 	}
 }
 

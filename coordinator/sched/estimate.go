@@ -47,7 +47,7 @@ func (d *decision) step() bool {
 	}
 	d.c.now = (*ends)[0].to
 	for len(*ends) > 0 && (*ends)[0].to == d.c.now {
-		d.c.release(heap.Pop(ends).(*hold))
+		d.c.release(heap.Pop(ends).(*claim))
 	}
 	return true
 }

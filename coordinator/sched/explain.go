@@ -123,30 +123,30 @@ type explainer struct {
 }
 
 // headVerdict is the place in shape.words of what was tried without anybody ahead.
-const headVerdict = heldByPlan + 1
+const headVerdict = keptByPlan + 1
 
 func (x *explainer) verdict(e *entry) *Verdict {
 	s := e.shape
 	if s.stuck != nil {
 		return s.stuck
 	}
-	slot := e.held
-	if e.held == heldByNothing && e.ahead == nil {
+	slot := e.kept
+	if e.kept == keptByNothing && e.ahead == nil {
 		slot = headVerdict
 	}
 	if v := s.words[slot]; v != nil {
 		return v
 	}
 	var v *Verdict
-	switch e.held {
-	case heldByArray:
+	switch e.kept {
+	case keptByArray:
 		v = &Verdict{Reason: ReasonArrayConcurrency, Rule: 5, Text: fmt.Sprintf(
-			"as many tasks of %s as its concurrency allows have started", e.request.Group)}
-	case heldByOrder:
+			"as many tasks of %s as its concurrency allows have started", e.request.Array)}
+	case keptByOrder:
 		v = x.orderVerdict(e)
-	case heldByDepth:
+	case keptByDepth:
 		v = &Verdict{Reason: ReasonQueueDepth, Rule: 15, Text: "too far back in the queue for backfill to look at"}
-	case heldByPlan:
+	case keptByPlan:
 		v = x.d.c.planVerdict(e)
 	default:
 		v = x.triedVerdict(e)
@@ -221,9 +221,9 @@ func (c *cluster) planVerdict(e *entry) *Verdict {
 
 // conflict is the first plan that leaves no room for the entry, on the node that has room now
 // or among the tokens it wants.
-func (c *cluster) conflict(e *entry) *hold {
+func (c *cluster) conflict(e *entry) *claim {
 	s, to := e.shape, later(c.now, e.shape.span)
-	within := func(p *hold) bool { return p != e.plan && p.from > c.now && p.from < to }
+	within := func(p *claim) bool { return p != e.plan && p.from > c.now && p.from < to }
 	for _, p := range e.room.plans {
 		if p != e.plan && p.atNever() && to == never {
 			return p
@@ -407,24 +407,24 @@ func (x *explainer) room(s *shape) int {
 	return most
 }
 
-// blocking names the holds whose end would let the entry start: on the planned nodes if it has
+// blocking names the claims whose end would let the entry start: on the planned nodes if it has
 // a plan, else on the nearest node.
 func (c *cluster) blocking(e *entry, near *node) []coordinator.AllocationID {
 	s := e.shape
-	var holds []*hold
+	var claims []*claim
 	switch {
 	case e.plan != nil:
 		for _, n := range e.plan.nodes {
-			holds = append(holds, n.inTheWay(c, s)...)
+			claims = append(claims, n.inTheWay(c, s)...)
 		}
 	case near != nil && s.count == 1:
-		holds = near.inTheWay(c, s)
+		claims = near.inTheWay(c, s)
 	}
 	for _, a := range s.need.tokens {
-		holds = append(holds, c.tokens[a.kind].inTheWay(a.n)...)
+		claims = append(claims, c.tokens[a.kind].inTheWay(a.n)...)
 	}
-	ids := make([]coordinator.AllocationID, 0, len(holds))
-	for _, h := range holds {
+	ids := make([]coordinator.AllocationID, 0, len(claims))
+	for _, h := range claims {
 		ids = append(ids, h.id)
 	}
 	slices.Sort(ids)
@@ -432,17 +432,17 @@ func (c *cluster) blocking(e *entry, near *node) []coordinator.AllocationID {
 	return ids[:min(len(ids), maxBlocking)]
 }
 
-func byEnd(a, b *hold) int {
+func byEnd(a, b *claim) int {
 	return cmp.Or(cmp.Compare(a.to, b.to), cmp.Compare(a.id, b.id))
 }
 
-// inTheWay is the holds that have to end for the shape to fit, the first to end first, less
+// inTheWay is the claims that have to end for the shape to fit, the first to end first, less
 // those that turn out not to be needed.
-func (n *node) inTheWay(c *cluster, s *shape) []*hold {
-	ends := slices.SortedFunc(slices.Values(n.holds), byEnd)
-	fits := func(holds ...[]*hold) bool {
+func (n *node) inTheWay(c *cluster, s *shape) []*claim {
+	ends := slices.SortedFunc(slices.Values(n.claims), byEnd)
+	fits := func(claims ...[]*claim) bool {
 		c.scratch.reset(len(n.devices))
-		for _, list := range holds {
+		for _, list := range claims {
 			for _, h := range list {
 				c.scratch.add(n, h)
 			}
@@ -453,7 +453,7 @@ func (n *node) inTheWay(c *cluster, s *shape) []*hold {
 	for gone < len(ends) && !fits(ends[gone:]) {
 		gone++
 	}
-	var out, back []*hold
+	var out, back []*claim
 	for i, h := range ends[:gone] {
 		if fits(ends[gone:], back, ends[i:i+1]) {
 			back = append(back, h)
@@ -464,11 +464,11 @@ func (n *node) inTheWay(c *cluster, s *shape) []*hold {
 	return out
 }
 
-// inTheWay is the first holders to end whose tokens make enough.
-func (t *token) inTheWay(n uint64) []*hold {
+// inTheWay is the first claims to end whose tokens make enough.
+func (t *token) inTheWay(n uint64) []*claim {
 	free := left(t.total, t.used)
-	var out []*hold
-	for _, h := range slices.SortedFunc(slices.Values(t.holds), byEnd) {
+	var out []*claim
+	for _, h := range slices.SortedFunc(slices.Values(t.claims), byEnd) {
 		if n <= free {
 			break
 		}

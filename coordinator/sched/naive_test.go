@@ -17,7 +17,7 @@ type naive struct {
 	now   time.Duration
 	runs  []run
 	plans []run
-	took  map[string]int // group → places given away
+	took  map[string]int // array → places given away
 }
 
 type run struct {
@@ -26,7 +26,7 @@ type run struct {
 	res      coordinator.Resources
 	nodes    []coordinator.NodeID
 	from, to time.Duration
-	group    string
+	array    string
 	never    bool
 }
 
@@ -46,7 +46,7 @@ func naiveDecide(s Snapshot) Plan {
 		if p.Ending {
 			end = min(end, s.Config.PreemptionNotice)
 		}
-		n.runs = append(n.runs, run{p.ID, p.Workflow, p.Resources, p.Nodes, -1, max(end, time.Second), p.Group, false})
+		n.runs = append(n.runs, run{p.ID, p.Workflow, p.Resources, p.Nodes, -1, max(end, time.Second), p.Array, false})
 	}
 	queue := slices.Clone(s.Requests)
 	slices.SortFunc(queue, func(a, b Request) int {
@@ -89,8 +89,8 @@ func (n *naive) forward(waiting []naiveWait) map[coordinator.AllocationID]time.D
 		}
 		n.now = next
 		n.runs = slices.DeleteFunc(n.runs, func(r run) bool {
-			if r.to == next && r.group != "" {
-				n.took[r.group]--
+			if r.to == next && r.array != "" {
+				n.took[r.array]--
 			}
 			return r.to == next
 		})
@@ -122,7 +122,7 @@ func (n *naive) pass(queue []Request) (starts []Start, waiting []naiveWait) {
 		keep := mode != coordinator.BackfillNone || r.Class != coordinator.ClassBatch
 		switch {
 		case n.stuck(r) != 0:
-		case r.Group != "" && n.groupFree(r.Group) <= 0:
+		case r.Array != "" && n.arrayFree(r.Array) <= 0:
 			w.reason = ReasonArrayConcurrency
 		case w.ahead && mode == coordinator.BackfillNone:
 			w.reason = ReasonBlockedByOrder
@@ -130,8 +130,8 @@ func (n *naive) pass(queue []Request) (starts []Start, waiting []naiveWait) {
 			w.reason = ReasonQueueDepth
 		default:
 			if def, nodes := n.choose(r, n.now, keep); nodes != nil {
-				n.runs = append(n.runs, run{r.ID, r.Workflow, r.Resources, nodes, n.now, n.end(r, n.now), r.Group, false})
-				n.took[r.Group]++
+				n.runs = append(n.runs, run{r.ID, r.Workflow, r.Resources, nodes, n.now, n.end(r, n.now), r.Array, false})
+				n.took[r.Array]++
 				sorted := slices.Sorted(slices.Values(nodes))
 				rule := 4
 				if w.ahead {
@@ -162,14 +162,14 @@ func (n *naive) end(r Request, from time.Duration) time.Duration {
 	return from + r.Walltime + n.s.Config.PreemptionNotice
 }
 
-func (n *naive) groupFree(group string) int {
+func (n *naive) arrayFree(array string) int {
 	free := math.MaxInt
 	for _, r := range n.s.Requests {
-		if r.Group == group {
-			free = min(free, r.GroupFree)
+		if r.Array == array {
+			free = min(free, r.ArrayFree)
 		}
 	}
-	return free - n.took[group]
+	return free - n.took[array]
 }
 
 func (n *naive) plan(r Request, keep bool) {

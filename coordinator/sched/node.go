@@ -52,8 +52,8 @@ type node struct {
 	devices     []uint64 // by the definition's device index
 	hasDevices  bool
 	now         tally
-	holds       []*hold
-	plans       []*hold
+	claims      []*claim
+	plans       []*claim
 	tree        branch
 }
 
@@ -117,7 +117,7 @@ func (t *tally) reset(devices int) {
 // nothing is the tally of the empty node.
 func (n *node) nothing() *tally { return &tally{devices: make([]uint64, len(n.devices))} }
 
-func (t *tally) add(n *node, h *hold) {
+func (t *tally) add(n *node, h *claim) {
 	t.cores += n.coresFor(h.need)
 	t.memory = plus(t.memory, h.need.memory)
 	for _, a := range h.need.devices {
@@ -183,7 +183,7 @@ func (n *node) large(w *need) bool {
 // tallyAt sums what occupies the node at a time, plans included if asked.
 func (n *node) tallyAt(t *tally, at time.Duration, plans bool) {
 	t.reset(len(n.devices))
-	for _, h := range n.holds {
+	for _, h := range n.claims {
 		if h.activeAt(at) {
 			t.add(n, h)
 		}
@@ -199,9 +199,9 @@ func (n *node) tallyAt(t *tally, at time.Duration, plans bool) {
 }
 
 // openFor reports whether the request fits on the node for the whole span, beside the plans
-// there. Holds only end, so usage can rise only where a plan starts.
+// there. Claims only end, so usage can rise only where a plan starts.
 func (c *cluster) openFor(n *node, s *shape, from, to time.Duration) bool {
-	c.work += 1 + (1+len(n.plans))*(len(n.holds)+len(n.plans))/8
+	c.work += 1 + (1+len(n.plans))*(len(n.claims)+len(n.plans))/8
 	for _, p := range n.plans {
 		if p.atNever() && to == never {
 			return false
@@ -266,7 +266,7 @@ func order(less bool) int {
 // lasting counts the occupants that have no known end.
 func (n *node) lasting() int {
 	count := 0
-	for _, h := range n.holds {
+	for _, h := range n.claims {
 		if h.to == never {
 			count++
 		}

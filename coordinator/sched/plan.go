@@ -33,7 +33,7 @@ func (d *decision) planStart(e *entry, full bool) {
 
 // planFor finds the earliest time, and the nodes at that time, at which the entry fits whole. It
 // is nil only for a shape that no empty cluster could hold.
-func (c *cluster) planFor(e *entry, plans bool) *hold {
+func (c *cluster) planFor(e *entry, plans bool) *claim {
 	at, best := never, (*definition)(nil)
 	for _, def := range e.shape.defs {
 		if t := c.earliest(def, e.shape, plans, at); t < at {
@@ -44,11 +44,11 @@ func (c *cluster) planFor(e *entry, plans bool) *hold {
 		return c.planAtNever(e)
 	}
 	nodes := c.nodesAt(best, e.shape, plans, at)
-	return c.holdFor(e, nodes, at)
+	return c.claimFor(e, nodes, at)
 }
 
 // planAtNever picks the nodes that are cleared first if anybody ends the work without end.
-func (c *cluster) planAtNever(e *entry) *hold {
+func (c *cluster) planAtNever(e *entry) *claim {
 	s := e.shape
 	for _, def := range s.defs {
 		var nodes []*node
@@ -63,7 +63,7 @@ func (c *cluster) planAtNever(e *entry) *hold {
 		slices.SortFunc(nodes, func(a, b *node) int {
 			return cmp.Or(cmp.Compare(a.lasting(), b.lasting()), cmp.Compare(a.rank, b.rank))
 		})
-		return c.holdFor(e, nodes[:s.count], never)
+		return c.claimFor(e, nodes[:s.count], never)
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func (c *cluster) outlookOf(def *definition, s *shape, plans bool) outlook {
 		}
 		if plans && len(n.plans) > 0 {
 			look.planned = append(look.planned, n)
-			look.times = appendEnds(appendEnds(look.times, n.holds), n.plans)
+			look.times = appendEnds(appendEnds(look.times, n.claims), n.plans)
 			continue
 		}
 		if t := c.freeFrom(n, s); t < never {
@@ -130,7 +130,7 @@ func (c *cluster) outlookOf(def *definition, s *shape, plans bool) outlook {
 	}
 	for _, a := range s.need.tokens {
 		t := c.tokens[a.kind]
-		look.times = appendEnds(look.times, t.holds)
+		look.times = appendEnds(look.times, t.claims)
 		if plans {
 			look.times = appendEnds(look.times, t.plans)
 		}
@@ -141,8 +141,8 @@ func (c *cluster) outlookOf(def *definition, s *shape, plans bool) outlook {
 	return look
 }
 
-func appendEnds(times []time.Duration, holds []*hold) []time.Duration {
-	for _, h := range holds {
+func appendEnds(times []time.Duration, claims []*claim) []time.Duration {
+	for _, h := range claims {
 		if h.to < never {
 			times = append(times, h.to)
 		}
@@ -156,7 +156,7 @@ func (c *cluster) freeFrom(n *node, s *shape) time.Duration {
 	if n.fits(&n.now, s.need, s.workflow) {
 		return c.now
 	}
-	ends := appendEnds(c.times[:0], n.holds)
+	ends := appendEnds(c.times[:0], n.claims)
 	c.times = ends
 	slices.Sort(ends)
 	i, _ := slices.BinarySearchFunc(ends, true, func(end time.Duration, _ bool) int {

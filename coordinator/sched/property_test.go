@@ -53,8 +53,8 @@ func drawMinutes(t *rapid.T) time.Duration {
 	return time.Duration(one(t, "walltime", []int{0, 5, 10, 10, 20, 30})) * time.Minute
 }
 
-func drawGroup(t *rapid.T) string {
-	return one(t, "group", []string{"", "", "", "array"})
+func drawArray(t *rapid.T) string {
+	return one(t, "array", []string{"", "", "", "array"})
 }
 
 func drawSnapshot(t *rapid.T) Snapshot {
@@ -97,7 +97,7 @@ func drawPlacements(t *rapid.T, s *Snapshot) {
 		p := Placement{
 			ID: coordinator.AllocationID(fmt.Sprintf("p%d", i)), Workflow: drawWorkflow(t), Class: coordinator.ClassOnDemand,
 			Started:  epoch.Add(-time.Duration(one(t, "ran", []int{0, 5, 10, 40})) * time.Minute),
-			Walltime: drawMinutes(t), Resources: drawResources(t), Group: drawGroup(t), Ending: between(t, "ending", 0, 9) == 0,
+			Walltime: drawMinutes(t), Resources: drawResources(t), Array: drawArray(t), Ending: between(t, "ending", 0, 9) == 0,
 		}
 		p.Nodes = []coordinator.NodeID{coordinator.NodeID(fmt.Sprintf("n%d", between(t, "on", 0, 4)))}
 		s.Placements = append(s.Placements, p)
@@ -116,7 +116,7 @@ func drawRequest(t *rapid.T, i int, defs []coordinator.DefinitionID) Request {
 		Submitted: epoch.Add(-time.Duration(between(t, "submitted", 0, 3)) * time.Minute),
 		Walltime:  drawMinutes(t), Nodes: uint32(one(t, "gang", []int{0, 1, 1, 1, 2, 3})),
 		Resources: drawResources(t), Unrestricted: between(t, "unrestricted", 0, 19) == 0,
-		Group: drawGroup(t), GroupFree: between(t, "group free", 0, 2),
+		Array: drawArray(t), ArrayFree: between(t, "array free", 0, 2),
 	}
 	for _, id := range append(defs[:3:3], "gone") {
 		if between(t, "admitted", 0, 2) > 0 {
@@ -227,7 +227,7 @@ func TestEveryFeasibleRequestStarts(t *testing.T) {
 		}
 		for i := range s.Requests {
 			s.Requests[i].Walltime = max(s.Requests[i].Walltime, time.Minute)
-			s.Requests[i].Group = ""
+			s.Requests[i].Array = ""
 		}
 		for range 200 {
 			s = apply(s, Decide(s))

@@ -18,24 +18,24 @@ type entry struct {
 	began    bool
 	nodes    []*node // where it starts
 	rule     int     // that let it start
-	held     heldBy  // why not, as far as the pass itself decides
+	kept     keptBy  // why not, as far as the pass itself decides
 	room     *node   // where it would have fitted if no plan were in the way
 	ahead    *entry  // the first earlier waiting allocation of the class that overlaps it
-	plan     *hold   // its planned start, nil without one
+	plan     *claim  // its planned start, nil without one
 	estimate time.Duration
 	known    bool // estimate is set
 }
 
-// heldBy is what kept a request from being tried at all.
-type heldBy uint8
+// keptBy is what kept a request from being tried at all.
+type keptBy uint8
 
 const (
-	heldByNothing heldBy = iota // it was tried and nothing was free for it
-	heldByStuck                 // no end of running work helps
-	heldByArray
-	heldByOrder
-	heldByDepth
-	heldByPlan // there was room, but not for as long as it may run
+	keptByNothing keptBy = iota // it was tried and nothing was free for it
+	keptByStuck                 // no end of running work helps
+	keptByArray
+	keptByOrder
+	keptByDepth
+	keptByPlan // there was room, but not for as long as it may run
 )
 
 // shape is what requests have in common that the decision treats alike: one search answers for all.
@@ -47,7 +47,7 @@ type shape struct {
 	defs     []*definition // candidates
 	exclude  map[coordinator.NodeID]bool
 	workflow coordinator.WorkflowID
-	group    int      // -1: none
+	array    int      // -1: none
 	stuck    *Verdict // no end of running work helps
 
 	// Set during a pass; stale when pass is another.
@@ -174,14 +174,14 @@ func newShaper(c *cluster, s *Snapshot) *shaper {
 		if r.Resources.Exclusive == coordinator.ExclusiveWorkflow {
 			f.exclusive[r.Workflow] = true
 		}
-		if r.Group == "" {
+		if r.Array == "" {
 			continue
 		}
-		g := c.groupIDs.number(r.Group)
-		if g == len(c.groups) {
-			c.groups = append(c.groups, r.GroupFree)
+		g := c.arrayIDs.number(r.Array)
+		if g == len(c.arrays) {
+			c.arrays = append(c.arrays, r.ArrayFree)
 		}
-		c.groups[g] = min(c.groups[g], r.GroupFree)
+		c.arrays[g] = min(c.arrays[g], r.ArrayFree)
 	}
 	for i := range s.Placements {
 		if s.Placements[i].Resources.Exclusive == coordinator.ExclusiveWorkflow {
@@ -192,17 +192,17 @@ func newShaper(c *cluster, s *Snapshot) *shaper {
 }
 
 func (f *shaper) shapeOf(r *Request) *shape {
-	group := -1
-	if r.Group != "" {
-		group = f.c.groupIDs.number(r.Group)
+	array := -1
+	if r.Array != "" {
+		array = f.c.arrayIDs.number(r.Array)
 	}
-	f.writeKey(r, group)
+	f.writeKey(r, array)
 	if s := f.byKey[string(f.key)]; s != nil {
 		return s
 	}
 	s := &shape{
 		class: r.Class, need: f.c.needOf(&r.Resources), count: int(max(1, r.Nodes)),
-		span: never, defs: f.candidates(r), group: group,
+		span: never, defs: f.candidates(r), array: array,
 		// Where workflows do not matter, any one of those alike stands for the others: none of
 		// them is the workflow of an exclusive holder.
 		workflow: r.Workflow,
@@ -239,12 +239,12 @@ func (f *shaper) candidates(r *Request) []*definition {
 }
 
 // writeKey writes everything that sets one shape apart from another.
-func (f *shaper) writeKey(r *Request, group int) {
+func (f *shaper) writeKey(r *Request, array int) {
 	k := f.key[:0]
 	res := &r.Resources
 	for _, n := range [...]uint64{
 		uint64(r.Class), uint64(max(1, r.Nodes)), uint64(max(0, r.Walltime)), uint64(res.Cores),
-		uint64(res.TotalMemory()), uint64(res.Exclusive), uint64(group + 1),
+		uint64(res.TotalMemory()), uint64(res.Exclusive), uint64(array + 1),
 	} {
 		k = append(strconv.AppendUint(k, n, 36), ' ')
 	}

@@ -101,12 +101,12 @@ func scenarioFiles(t *testing.T) []string {
 // story plays the lines of a scenario; testdata/scenarios/README.md describes them.
 type story struct {
 	s      Snapshot
-	groups map[string]int // limit of each concurrency group
+	arrays map[string]int // limit of each
 	out    strings.Builder
 }
 
 func newStory() *story {
-	return &story{s: Snapshot{Now: epoch, Tokens: map[string]uint32{}}, groups: map[string]int{}}
+	return &story{s: Snapshot{Now: epoch, Tokens: map[string]uint32{}}, arrays: map[string]int{}}
 }
 
 func (st *story) do(line string) error {
@@ -135,9 +135,9 @@ func (st *story) do(line string) error {
 		n, err := strconv.ParseUint(rest[0], 10, 32)
 		st.s.Tokens[arg] = uint32(n)
 		return err
-	case "group":
+	case "array":
 		n, err := strconv.Atoi(strings.Join(rest, ""))
-		st.groups[arg] = n
+		st.arrays[arg] = n
 		return err
 	case "definition":
 		return st.definition(arg, rest)
@@ -157,10 +157,10 @@ func (st *story) do(line string) error {
 func (st *story) tick() error {
 	for i := range st.s.Requests {
 		r := &st.s.Requests[i]
-		r.GroupFree = st.groups[r.Group]
+		r.ArrayFree = st.arrays[r.Array]
 		for _, p := range st.s.Placements {
-			if p.Group == r.Group {
-				r.GroupFree--
+			if p.Array == r.Array {
+				r.ArrayFree--
 			}
 		}
 	}
@@ -342,8 +342,8 @@ func (st *story) requestField(r *Request, key, value string) (err error) {
 		return res.Exclusive.UnmarshalText([]byte(value))
 	case "workflow":
 		r.Workflow = coordinator.WorkflowID(value)
-	case "group":
-		r.Group = value
+	case "array":
+		r.Array = value
 	case "priority":
 		r.Priority, err = strconv.ParseFloat(value, 64)
 	case "walltime":

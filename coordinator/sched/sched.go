@@ -67,10 +67,10 @@ type Request struct {
 	Unrestricted bool
 	// Exclude lists nodes that this request must not use (annotation mismatch by hardware keys).
 	Exclude []coordinator.NodeID
-	// Group is the concurrency group of a task array ("" for none) and GroupFree the number
-	// of its members that may start now.
-	Group     string
-	GroupFree int
+	// Array names the task array whose concurrency is limited ("" for none) and ArrayFree is the
+	// number of its tasks that may start now.
+	Array     string
+	ArrayFree int
 }
 
 // Placement is an allocation that occupies resources now.
@@ -83,8 +83,9 @@ type Placement struct {
 	Walltime  time.Duration // 0: none
 	Nodes     []coordinator.NodeID
 	Resources coordinator.Resources
-	// Group is the concurrency group of a task array ("" for none); its end frees one place there.
-	Group string
+	// Array names the task array whose concurrency is limited ("" for none); the end of this task
+	// frees one place there.
+	Array string
 	// Ending is set once a stop or notice is under way; the resources are held until the node says so.
 	Ending bool
 }
