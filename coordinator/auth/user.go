@@ -52,15 +52,6 @@ func ParseUserToken(text string) (UserText, error) {
 	return UserText{ID: id, Secret: secret}, nil
 }
 
-// BearerToken reads the token out of an Authorization header's value.
-func BearerToken(header string) (UserText, error) {
-	scheme, token, ok := strings.Cut(header, " ")
-	if !ok || !strings.EqualFold(scheme, "bearer") {
-		return UserText{}, coordinator.Errorf(coordinator.ErrUnauthenticated, "read credentials", "expected \"Bearer <token>\"")
-	}
-	return ParseUserToken(strings.TrimSpace(token))
-}
-
 // Check tells whether the shown token is this one and still counts.
 func (t UserToken) Check(shown UserText, now time.Time) error {
 	cause := ""

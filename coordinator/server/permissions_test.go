@@ -114,3 +114,13 @@ func TestGateOfOneRPC(t *testing.T) {
 		}
 	}
 }
+
+func TestBearer(t *testing.T) {
+	for header, want := range map[string]string{
+		"Bearer t": "t", "bearer t": "t", "BEARER  t ": "t", "": "", "Bearer": "", "Bearer ": "", "Basic t": "", "t": "",
+	} {
+		if got := bearerOf(header); got != want {
+			t.Errorf("%q: %q, want %q", header, got, want)
+		}
+	}
+}
