@@ -180,13 +180,14 @@ type Owner struct {
 	UnixUser         string         `json:"unix_user,omitempty"`
 }
 
-// String writes bytes in the largest binary unit with at most two decimals.
+// String writes bytes in the largest binary unit with at most two decimals, rounded down: what there is
+// must not look like more.
 func (b Bytes) String() string {
-	units := [...]string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	units := [...]string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	v, i := float64(b), 0
 	for v >= 1024 && i < len(units)-1 {
 		v /= 1024
 		i++
 	}
-	return strconv.FormatFloat(math.Round(v*100)/100, 'f', -1, 64) + " " + units[i]
+	return strconv.FormatFloat(math.Floor(v*100)/100, 'f', -1, 64) + " " + units[i]
 }

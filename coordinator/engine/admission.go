@@ -9,6 +9,7 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/grant"
+	"substrate/coordinator/sched"
 	"substrate/expr"
 )
 
@@ -199,11 +200,11 @@ func (s *state) resourceRefusal(j *job, d *coordinator.Definition) string {
 			continue
 		}
 		known++
-		why, missing := shortage(j.spec.Resources, n.capacity)
-		if why == "" {
+		lacks := sched.Missing(n.schedNode(), j.spec.Resources)
+		if len(lacks) == 0 {
 			return ""
 		}
-		if missing < gap {
+		if why, missing := shortage(j.spec.Resources, lacks); missing < gap {
 			nearest, gap = fmt.Sprintf("%s, its largest node %s has less", why, n.id), missing
 		}
 	}
@@ -213,25 +214,20 @@ func (s *state) resourceRefusal(j *job, d *coordinator.Definition) string {
 	return nearest
 }
 
-// shortage says what a whole node lacks for a request, and by how much of it.
-func shortage(r coordinator.Resources, hw coordinator.Hardware) (why string, missing float64) {
-	units, unit := uint64(hw.Cores), "cores"
-	if r.Threads {
-		units, unit = uint64(hw.Threads), "hardware threads"
+// shortage puts the first thing that a node lacks into words, and adds up how much is missing.
+func shortage(r coordinator.Resources, lacks []sched.Lack) (why string, missing float64) {
+	for _, l := range lacks {
+		missing += l.Share()
 	}
-	lack := func(want, have uint64, text string) {
-		if want > have {
-			missing += float64(want-have) / float64(want)
-			if why == "" {
-				why = text
-			}
-		}
-	}
-	lack(uint64(r.Cores), units, fmt.Sprintf("wants %d %s of at most %d", r.Cores, unit, units))
-	lack(uint64(r.TotalMemory()), uint64(hw.Memory), fmt.Sprintf("wants %s of memory of at most %s", r.TotalMemory(), hw.Memory))
-	for _, name := range sortedKeys(r.Devices) {
-		want, have := r.Devices[name], hw.Devices[name]
-		lack(uint64(want), uint64(have), fmt.Sprintf("wants %d × %s of at most %d", want, name, have))
+	switch l := lacks[0]; {
+	case l.What == "memory":
+		why = fmt.Sprintf("wants %s of memory of at most %s", coordinator.Bytes(l.Wants), coordinator.Bytes(l.Has))
+	case l.What == "cores" && r.Threads:
+		why = fmt.Sprintf("wants %d hardware threads, which are %d cores, of at most %d", r.Cores, l.Wants, l.Has)
+	case l.What == "cores":
+		why = fmt.Sprintf("wants %d cores of at most %d", l.Wants, l.Has)
+	default:
+		why = fmt.Sprintf("wants %d × %s of at most %d", l.Wants, l.What, l.Has)
 	}
 	return why, missing
 }

@@ -64,11 +64,12 @@ func (s *state) definitionCapacity(id coordinator.DefinitionID) DefinitionCapaci
 			continue
 		}
 		c.Ready++
-		used := n.used()
+		used := s.used(n)
 		c.Total.Cores += n.capacity.Cores
 		c.Total.Threads += n.capacity.Threads
 		c.Total.Memory += n.capacity.Memory
 		c.Free.Cores += n.capacity.Cores - min(used.Cores, n.capacity.Cores)
+		c.Free.Threads += n.capacity.Threads - min(used.Threads, n.capacity.Threads)
 		c.Free.Memory += n.capacity.Memory - min(used.Memory, n.capacity.Memory)
 		for name, k := range n.capacity.Devices {
 			c.Total.Devices[name] += k

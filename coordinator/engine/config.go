@@ -32,7 +32,8 @@ type activeConfig struct {
 	order       []coordinator.DefinitionID                     // static ones, in file order
 	byCost      []*coordinator.Definition                      // cheapest first, then file order (rule 6)
 	candidates  []sched.Definition
-	members     map[coordinator.DefinitionID][]*node // by node id
+	exclusive   map[coordinator.DefinitionID]coordinator.Exclusive // where it is not none
+	members     map[coordinator.DefinitionID][]*node               // by node id
 	forNodes    *NodeConfiguration
 
 	priorityWarned bool
@@ -48,6 +49,7 @@ func activate(checked *config.Checked) *activeConfig {
 		priority:    checked.Priority,
 		annotations: map[coordinator.DefinitionID]map[string]string{},
 		members:     map[coordinator.DefinitionID][]*node{},
+		exclusive:   map[coordinator.DefinitionID]coordinator.Exclusive{},
 		forNodes:    &NodeConfiguration{},
 	}
 	for i := range cfg.Definitions {
@@ -63,6 +65,9 @@ func activate(checked *config.Checked) *activeConfig {
 			a.forNodes.Definitions = append(a.forNodes.Definitions, NodeDefinition{ID: d.ID, Condition: d.Condition})
 		}
 		a.byCost = append(a.byCost, d)
+		if d.Exclusive != coordinator.ExclusiveNone {
+			a.exclusive[d.ID] = d.Exclusive
+		}
 		a.candidates = append(a.candidates, sched.Definition{ID: d.ID, Order: i, CostPerHour: costOf(d), Exclusive: d.Exclusive})
 	}
 	slices.SortStableFunc(a.byCost, func(x, y *coordinator.Definition) int { return cmp.Compare(costOf(x), costOf(y)) })

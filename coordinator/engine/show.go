@@ -10,6 +10,7 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
+	"substrate/coordinator/sched"
 )
 
 // view copies a workflow for a reader outside the loop.
@@ -277,7 +278,7 @@ func (s *state) nodeView(n *node, facts bool) NodeView {
 	if n.drift != "" {
 		v.Warnings = append(v.Warnings, NodeWarning{Source: "drift", Message: n.drift})
 	}
-	v.Used = n.used()
+	v.Used = s.used(n)
 	for _, a := range sortedAllocations(n.active) {
 		v.Runs = append(v.Runs, a.run())
 	}
@@ -287,32 +288,15 @@ func (s *state) nodeView(n *node, facts bool) NodeView {
 	return v
 }
 
-// used sums what the runs on a node hold.
-func (n *node) used() coordinator.Hardware {
-	u := coordinator.Hardware{Devices: map[string]uint32{}}
-	for _, a := range n.active {
-		r := a.job.spec.Resources
-		if r.Threads {
-			u.Threads += uint32(r.Cores)
-		} else {
-			u.Cores += r.Cores
+// used is what the runs on a node take of it.
+func (s *state) used(n *node) coordinator.Hardware {
+	return sched.Used(n.schedNode(), s.config.exclusive[n.record.Definition], func(yield func(*coordinator.Resources) bool) {
+		for _, a := range n.active {
+			if !yield(&a.job.spec.Resources) {
+				return
+			}
 		}
-		u.Memory += r.TotalMemory()
-		for name, k := range r.Devices {
-			u.Devices[name] += k
-		}
-	}
-	if per := threadsPerCore(n.capacity); u.Threads > 0 {
-		u.Cores += coordinator.Cores((u.Threads + per - 1) / per)
-	}
-	return u
-}
-
-func threadsPerCore(hw coordinator.Hardware) uint32 {
-	if hw.Cores == 0 {
-		return 1
-	}
-	return max(hw.Threads/uint32(hw.Cores), 1)
+	})
 }
 
 // ExplainNode shows every condition of the node's last evaluation.

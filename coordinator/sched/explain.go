@@ -53,7 +53,7 @@ func (f *stuckFacts) count(c *cluster, def *definition, s *shape) bool {
 		case s.excludes(n):
 			// as good as absent
 		case !n.large(s.need):
-			if f.most == nil || n.shortfall(n.nothing(), s.need) < f.most.shortfall(f.most.nothing(), s.need) {
+			if f.most == nil || n.shortfall(def.nothing, s.need) < f.most.shortfall(f.most.def.nothing, s.need) {
 				f.most = n
 			}
 		case n.schedulable:
@@ -273,7 +273,7 @@ func (c *cluster) wants(s *shape) string {
 		parts = append(parts, plural(int(w.cores), coreWord(w, true), coreWord(w, false)))
 	}
 	if w.memory > 0 {
-		parts = append(parts, bytesText(w.memory))
+		parts = append(parts, coordinator.Bytes(w.memory).String())
 	}
 	for _, a := range w.devices {
 		parts = append(parts, fmt.Sprintf("%d %s", a.n, c.kinds.list[a.kind]))
@@ -307,64 +307,30 @@ func coreWord(w *need, one bool) string {
 func (c *cluster) lacks(n *node, s *shape, t *tally) string {
 	empty := t == nil
 	if empty {
-		t = n.nothing()
+		t = n.def.nothing
 	}
 	var parts []string
-	add := func(free, total uint64, say func(uint64) string, noun string) {
+	n.lacks(t, s.need, func(l lack) bool {
+		say := func(v uint64) string { return fmt.Sprint(v) }
+		noun := " cores"
+		switch {
+		case l.kind == lackMemory:
+			say = func(v uint64) string { return coordinator.Bytes(v).String() }
+			noun = " memory"
+		case l.kind >= 0:
+			noun = " " + c.kinds.list[l.kind]
+		}
 		if empty {
-			parts = append(parts, say(total)+noun)
-			return
+			parts = append(parts, say(l.total)+noun)
+		} else {
+			parts = append(parts, say(l.free)+" free of "+say(l.total)+noun)
 		}
-		parts = append(parts, say(free)+" free of "+say(total)+noun)
-	}
-	number := func(v uint64) string { return fmt.Sprint(v) }
-	if free := left(n.cores, t.cores); n.coresFor(s.need) > free {
-		add(free, n.cores, number, " cores")
-	}
-	if free := left(n.memory, t.memory); s.need.memory > free {
-		add(free, n.memory, bytesText, " memory")
-	}
-	for _, a := range s.need.devices {
-		free, total := uint64(0), uint64(0)
-		if i := n.def.device(a.kind); i >= 0 {
-			free, total = left(n.devices[i], t.devices[i]), n.devices[i]
-		}
-		if a.n > free {
-			add(free, total, number, " "+c.kinds.list[a.kind])
-		}
-	}
+		return true
+	})
 	if !empty && len(parts) == 0 {
 		parts = append(parts, fmt.Sprintf("%s in the way of exclusive use", plural(t.count, "allocation", "allocations")))
 	}
 	return fmt.Sprintf("%s has %s", n.id, strings.Join(parts, ", "))
-}
-
-func bytesText(n uint64) string {
-	units := [...]string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
-	v, i := float64(n), 0
-	for v >= 1024 && i < len(units)-1 {
-		v, i = v/1024, i+1
-	}
-	return fmt.Sprintf("%.4g %s", math.Floor(v*100)/100, units[i])
-}
-
-// shortfall is how far a node is from holding a request: the missing shares added up.
-func (n *node) shortfall(t *tally, w *need) float64 {
-	missing := func(wanted, free uint64) float64 {
-		if wanted <= free {
-			return 0
-		}
-		return float64(wanted-free) / float64(wanted)
-	}
-	sum := missing(n.coresFor(w), left(n.cores, t.cores)) + missing(w.memory, left(n.memory, t.memory))
-	for _, a := range w.devices {
-		free := uint64(0)
-		if i := n.def.device(a.kind); i >= 0 {
-			free = left(n.devices[i], t.devices[i])
-		}
-		sum += missing(a.n, free)
-	}
-	return sum
 }
 
 // nearest is the node that misses least, and how many nodes of the best definition have room now.

@@ -19,6 +19,7 @@ type definition struct {
 	kinds     []int   // device kinds that its nodes have
 	local     []int   // device kind → 1 + index in kinds
 	maxTPC    uint64  // most threads per core of any node
+	nothing   *tally  // of any of its nodes when it is empty
 }
 
 func (d *definition) addKind(kind int) {
@@ -66,6 +67,9 @@ func newNode(n *Node, def *definition, kinds *names, rank int) *node {
 	if n.Cores > 0 && n.Threads > uint32(n.Cores) {
 		made.perCore = uint64(n.Threads) / uint64(n.Cores)
 	}
+	if def.nothing == nil {
+		def.nothing = &tally{devices: make([]uint64, len(def.kinds))}
+	}
 	for i, kind := range def.kinds {
 		made.devices[i] = uint64(n.Devices[kinds.list[kind]])
 		made.hasDevices = made.hasDevices || made.devices[i] > 0
@@ -75,14 +79,6 @@ func newNode(n *Node, def *definition, kinds *names, rank int) *node {
 
 // reset empties the sums of what is on the node.
 func (n *node) reset() { n.now.reset(len(n.devices)) }
-
-// coresFor is the number of whole cores that a request takes: no core is shared.
-func (n *node) coresFor(w *need) uint64 {
-	if !w.threads {
-		return w.cores
-	}
-	return (w.cores + n.perCore - 1) / n.perCore
-}
 
 // mode is how a request would hold this node.
 func (n *node) mode(w *need) coordinator.Exclusive { return strongest(w.exclusive, n.def.exclusive) }
@@ -114,40 +110,6 @@ func (t *tally) reset(devices int) {
 	clear(t.devices)
 }
 
-// nothing is the tally of the empty node.
-func (n *node) nothing() *tally { return &tally{devices: make([]uint64, len(n.devices))} }
-
-func (t *tally) add(n *node, h *claim) {
-	t.cores += n.coresFor(h.need)
-	t.memory = plus(t.memory, h.need.memory)
-	for _, a := range h.need.devices {
-		if i := n.def.device(a.kind); i >= 0 {
-			t.devices[i] += a.n
-		}
-	}
-	if t.count == 0 {
-		t.workflow = h.workflow
-	} else if t.workflow != h.workflow {
-		t.mixed = true
-	}
-	t.count++
-	t.lock = strongest(t.lock, n.mode(h.need))
-}
-
-// room reports whether the amounts fit beside the tally.
-func (n *node) room(t *tally, w *need) bool {
-	if n.coresFor(w) > left(n.cores, t.cores) || w.memory > left(n.memory, t.memory) {
-		return false
-	}
-	for _, a := range w.devices {
-		i := n.def.device(a.kind)
-		if i < 0 || a.n > left(n.devices[i], t.devices[i]) {
-			return false
-		}
-	}
-	return true
-}
-
 // joins reports whether exclusive use, of the node or by the request, lets the two share.
 func (n *node) joins(t *tally, w *need, workflow coordinator.WorkflowID) bool {
 	if t.count == 0 {
@@ -165,19 +127,6 @@ func (n *node) joins(t *tally, w *need, workflow coordinator.WorkflowID) bool {
 
 func (n *node) fits(t *tally, w *need, workflow coordinator.WorkflowID) bool {
 	return n.room(t, w) && n.joins(t, w, workflow)
-}
-
-// large reports whether the node could hold the request if it were empty.
-func (n *node) large(w *need) bool {
-	if n.coresFor(w) > n.cores || w.memory > n.memory {
-		return false
-	}
-	for _, a := range w.devices {
-		if i := n.def.device(a.kind); i < 0 || a.n > n.devices[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // tallyAt sums what occupies the node at a time, plans included if asked.
