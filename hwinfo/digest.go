@@ -40,6 +40,7 @@ type kind struct {
 	cores  string
 	memory *uint64
 	gpus   string
+	dark   string // GPUs without a driver; passing, so no part of the fingerprint
 	nics   string
 }
 
@@ -50,9 +51,12 @@ func kindOf(f Facts) kind {
 		}
 		return fmt.Sprint(*n)
 	}
-	gpus, nics := map[string]int{}, map[string]int{}
+	gpus, dark, nics := map[string]int{}, map[string]int{}, map[string]int{}
 	for _, g := range f.GPUs {
 		gpus[g.Resource+" "+g.Model]++
+		if !g.Driver {
+			dark[g.Resource+" "+g.Model]++
+		}
 	}
 	for _, p := range f.PCI {
 		if p.Class == nil || p.Vendor == nil || p.Device == nil || p.Virtual {
@@ -67,6 +71,7 @@ func kindOf(f Facts) kind {
 		cores:  number(f.CPU.Sockets) + " sockets, " + number(f.CPU.Cores) + " cores, " + number(f.CPU.LogicalCPUs) + " CPUs",
 		memory: f.Memory.Total,
 		gpus:   counted(gpus),
+		dark:   counted(dark),
 		nics:   counted(nics),
 	}
 }
@@ -125,6 +130,7 @@ func Drift(want, got Facts) []string {
 		differ("memory", bytesText(a.memory), bytesText(b.memory))
 	}
 	differ("gpus", a.gpus, b.gpus)
+	differ("gpus without a driver", a.dark, b.dark)
 	differ("network cards", a.nics, b.nics)
 	return out
 }

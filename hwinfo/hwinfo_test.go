@@ -376,6 +376,11 @@ func TestDigestAndDrift(t *testing.T) {
 	if d := Drift(a, b); len(d) != 3 {
 		t.Errorf("drift %q", d)
 	}
+	c := serverFacts(t)
+	c.GPUs[0].Driver = !c.GPUs[0].Driver
+	if d := Drift(a, c); len(d) != 1 || !strings.HasPrefix(d[0], "gpus without a driver: ") || Fingerprint(a) != Fingerprint(c) {
+		t.Errorf("a driver more or less: %q", d)
+	}
 	if Fingerprint(a) == Fingerprint(b) {
 		t.Error("a node without a GPU has the same fingerprint")
 	}

@@ -34,6 +34,7 @@ type activeConfig struct {
 	candidates  []sched.Definition
 	exclusive   map[coordinator.DefinitionID]coordinator.Exclusive // where it is not none
 	members     map[coordinator.DefinitionID][]*node               // by node id
+	models      map[coordinator.DefinitionID]model                 // what their nodes are compared with
 	forNodes    *NodeConfiguration
 
 	priorityWarned bool
@@ -50,6 +51,7 @@ func activate(checked *config.Checked) *activeConfig {
 		annotations: map[coordinator.DefinitionID]map[string]string{},
 		members:     map[coordinator.DefinitionID][]*node{},
 		exclusive:   map[coordinator.DefinitionID]coordinator.Exclusive{},
+		models:      map[coordinator.DefinitionID]model{},
 		forNodes:    &NodeConfiguration{},
 	}
 	for i := range cfg.Definitions {
@@ -87,7 +89,7 @@ func costOf(d *coordinator.Definition) float64 {
 	return *d.CostPerHour
 }
 
-// regroup files nodes under their definitions.
+// regroup files nodes under their definitions and compares them there; what it finds is no news.
 func (a *activeConfig) regroup(nodes map[coordinator.NodeID]*node) {
 	clear(a.members)
 	for _, n := range nodes {
@@ -97,6 +99,14 @@ func (a *activeConfig) regroup(nodes map[coordinator.NodeID]*node) {
 	}
 	for _, list := range a.members {
 		slices.SortFunc(list, func(x, y *node) int { return cmp.Compare(x.id, y.id) })
+	}
+	for _, n := range nodes {
+		if n.record.Definition == "" {
+			n.drift = ""
+		}
+	}
+	for id := range a.members {
+		a.rejudge(id, a.modelOf(id))
 	}
 }
 

@@ -26,6 +26,7 @@ type node struct {
 
 	facts        hwinfo.Facts
 	raw          []byte // facts as stored
+	learned      uint64 // counts reports
 	known        bool   // capacity can be promised
 	capacity     coordinator.Hardware
 	hardwareKeys map[string]string
@@ -100,6 +101,7 @@ func (n *node) lossAt(s *state) time.Time {
 // learn takes over a hardware report.
 func (n *node) learn(facts hwinfo.Facts, raw []byte, warnings []NodeWarning) {
 	n.facts, n.raw, n.warnings = facts, raw, warnings
+	n.learned++
 	n.capacity, n.known = inventory.Capacity(facts)
 	n.hardwareKeys = inventory.Annotations(facts)
 }
@@ -125,27 +127,13 @@ func (t *tx) assign(n *node) {
 		t.put(prefixNode+string(n.id), n.record)
 		t.group()
 		s.config.move(n, was)
+		t.checkSiblings(was)
 		t.checkDrift(n)
 		s.admission++
 		t.event(Event{Kind: "node-assigned", Subject: string(n.id), Message: fmt.Sprintf(
 			"definition %s, before %s", orNone(def), orNone(was))})
 	}
 	s.dirty = true
-}
-
-// checkDrift compares a node with the first of its definition.
-func (t *tx) checkDrift(n *node) {
-	n.drift = ""
-	for _, first := range t.state.config.members[n.record.Definition] {
-		if first.known && n.known {
-			n.drift = inventory.Drift(first.capacity, n.capacity)
-			break
-		}
-	}
-	if n.drift != "" {
-		t.event(Event{Kind: "warning", Subject: string(n.id), Message: "hardware differs: " + n.drift,
-			Metadata: map[string]string{"definition": string(n.record.Definition)}})
-	}
 }
 
 func orNone(id coordinator.DefinitionID) string { return cmpOr(string(id), "none") }

@@ -5,7 +5,7 @@ package inventory
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
+	"strings"
 
 	"substrate/coordinator"
 	"substrate/hwinfo"
@@ -96,35 +96,6 @@ func Assign(order []coordinator.DefinitionID, matched map[coordinator.Definition
 	return def, conflicts
 }
 
-// Drift says in words how a node differs from a sibling of the same definition, "" when it does not:
-// cores, memory beyond 2 %, devices.
-func Drift(want, got coordinator.Hardware) string {
-	switch {
-	case want.Cores != got.Cores:
-		return fmt.Sprintf("%d cores where its definition's first node has %d", got.Cores, want.Cores)
-	case beyond(uint64(want.Memory), uint64(got.Memory)):
-		return fmt.Sprintf("%d bytes of memory where its definition's first node has %d", got.Memory, want.Memory)
-	}
-	var names []string
-	for name := range want.Devices {
-		names = append(names, name)
-	}
-	for name := range got.Devices {
-		if _, ok := want.Devices[name]; !ok {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		if want.Devices[name] != got.Devices[name] {
-			return fmt.Sprintf("%d × %s where its definition's first node has %d", got.Devices[name], name, want.Devices[name])
-		}
-	}
-	return ""
-}
-
-// beyond reports whether b differs from a by more than 2 %.
-func beyond(a, b uint64) bool {
-	diff := max(a, b) - min(a, b)
-	return diff > a/50
-}
+// Drift says in words how a node differs from a sibling of the same definition, "" when it does not.
+// Memory may differ by 2 %.
+func Drift(want, got hwinfo.Facts) string { return strings.Join(hwinfo.Drift(want, got), "; ") }

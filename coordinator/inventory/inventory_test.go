@@ -65,20 +65,31 @@ func TestAnnotationsOfMixedModelsAreLeftOut(t *testing.T) {
 }
 
 func TestDrift(t *testing.T) {
-	base := coordinator.Hardware{Cores: 32, Memory: 100 << 30, Devices: map[string]uint32{"g": 8}}
+	facts := func(cores int, memory uint64, gpus int) hwinfo.Facts {
+		f := hwinfo.Facts{CPU: hwinfo.CPU{Cores: &cores}, Memory: hwinfo.Memory{Total: &memory}}
+		for range gpus {
+			f.GPUs = append(f.GPUs, hwinfo.GPU{Resource: "nvidia.com/gpu", Model: "H100", Driver: true})
+		}
+		return f
+	}
+	base := facts(32, 100<<30, 2)
+	dark := facts(32, 100<<30, 2)
+	dark.GPUs[1].Driver = false
 	for name, tt := range map[string]struct {
-		got  coordinator.Hardware
-		want bool
+		got  hwinfo.Facts
+		want string
 	}{
-		"same":                {base, false},
-		"memory within 2 %":   {coordinator.Hardware{Cores: 32, Memory: 99 << 30, Devices: base.Devices}, false},
-		"memory beyond 2 %":   {coordinator.Hardware{Cores: 32, Memory: 97 << 30, Devices: base.Devices}, true},
-		"a core is missing":   {coordinator.Hardware{Cores: 31, Memory: 100 << 30, Devices: base.Devices}, true},
-		"a device is missing": {coordinator.Hardware{Cores: 32, Memory: 100 << 30, Devices: map[string]uint32{"g": 7}}, true},
-		"a device is new":     {coordinator.Hardware{Cores: 32, Memory: 100 << 30, Devices: map[string]uint32{"g": 8, "h": 1}}, true},
+		"same":                         {base, ""},
+		"memory within 2 %":            {facts(32, 99<<30, 2), ""},
+		"memory beyond 2 %":            {facts(32, 97<<30, 2), "memory: 104152956928 bytes, expected 107374182400 bytes"},
+		"a core is missing":            {facts(31, 100<<30, 2), "topology: ? sockets, 31 cores, ? CPUs, expected ? sockets, 32 cores, ? CPUs"},
+		"a GPU is missing":             {facts(32, 100<<30, 1), "gpus: 1 × nvidia.com/gpu H100, expected 2 × nvidia.com/gpu H100"},
+		"a driver is missing":          {dark, "gpus without a driver: 1 × nvidia.com/gpu H100, expected none"},
+		"more than one thing":          {facts(31, 97<<30, 2), "topology: ? sockets, 31 cores, ? CPUs, expected ? sockets, 32 cores, ? CPUs; memory: 104152956928 bytes, expected 107374182400 bytes"},
+		"memory is not known any more": {func() hwinfo.Facts { f := facts(32, 0, 2); f.Memory.Total = nil; return f }(), "memory: unknown, expected 107374182400 bytes"},
 	} {
-		if got := Drift(base, tt.got); (got != "") != tt.want {
-			t.Errorf("%s: %q", name, got)
+		if got := Drift(base, tt.got); got != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
 }
