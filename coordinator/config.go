@@ -53,7 +53,7 @@ type Definition struct {
 	Configured string // id as written; grants name this one
 	Kind       string // static, aws, gcp, azure, oci, coreweave, slurm, pbs
 	Backend    string // named connection; "" is the only one of the kind
-	// Target identifies kind and backend target; grants bind to it (GRANTS.md).
+	// Target identifies kind and backend target; grants bind to it (docs/grants.md).
 	Fingerprint  string
 	Annotations  map[string]string // the definition's own, without nodeAnnotations
 	Condition    string            // Expr; static only

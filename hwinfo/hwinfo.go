@@ -29,7 +29,7 @@ type CPU struct {
 	Family         *int     `json:"cpu_family,omitempty"`
 	Model          *int     `json:"model,omitempty"`
 	Stepping       *int     `json:"stepping,omitempty"`
-	Cores          *int     `json:"cpu_cores,omitempty"` // physical cores of the node (CONFIG.md §2.1)
+	Cores          *int     `json:"cpu_cores,omitempty"` // physical cores of the node
 	CoresPerSocket *int     `json:"cores_per_socket,omitempty"`
 	Sockets        *int     `json:"sockets,omitempty"`
 	ThreadsPerCore *int     `json:"threads_per_core,omitempty"`

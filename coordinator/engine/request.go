@@ -8,7 +8,7 @@ import (
 	"substrate/expr"
 )
 
-// requestEnv is what policies see of a job (CONFIG.md §2.2). One env serves all definitions of one
+// requestEnv is what policies see of a job (docs/expressions.md). One env serves all definitions of one
 // admission; only its definition part changes.
 func (s *state) requestEnv(j *job) *expr.RequestEnv {
 	w, spec := j.workflow, j.spec
