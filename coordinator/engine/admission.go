@@ -243,6 +243,9 @@ func (s *state) refuseImpossible(op string, j *job) error {
 		err = coordinator.Errorf(coordinator.ErrDenied, op, "job %s fits no definition: none is configured", j.spec.Name)
 		return err.WithHint("set a configuration with `substrate cluster config set`")
 	}
+	if j.spec.Kind != coordinator.KindService && j.spec.Walltime == s.config.Scheduler.MaxWalltime[j.spec.Class] && strings.Contains(outcomesText(a.outcomes), "request.job_ttl") {
+		return err.WithHint("the job gives no time limit, so the longest of its class counts: set policy.timeout.execute or max-minutes")
+	}
 	return err.WithHint("change the job's resources or annotations, or ask an administrator for access")
 }
 

@@ -195,11 +195,13 @@ func (j *job) neverStarted() bool {
 
 // end gives an allocation its final status and says so.
 func (t *tx) end(a *allocation, to coordinator.Status, message string) {
-	a.record.Ended = t.now
+	if a.record.Ended.IsZero() {
+		a.record.Ended = t.now
+	}
 	a.record.Message = message
-	t.set(a, to)
 	t.event(Event{Kind: to.String(), Workflow: a.job.workflow.id, Job: a.name(), Message: message,
 		Metadata: endMetadata(a)})
+	t.set(a, to) // after the event: what follows from the end is told after it
 	t.endWorkflow(a.job.workflow)
 }
 

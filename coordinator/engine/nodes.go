@@ -50,7 +50,7 @@ func (n *node) status() NodeStatus {
 	switch {
 	case n.session == nil && n.lost:
 		return NodeOffline
-	case n.session == nil || !n.known || n.revision == 0:
+	case n.session == nil || !n.known || n.revision == 0 || n.record.Definition == "":
 		return NodeNotReady
 	case n.record.Scheduling == "cordoned":
 		return NodeCordoned
@@ -213,10 +213,10 @@ func (e *Engine) SetScheduling(ctx context.Context, c Caller, id coordinator.Nod
 		if !ok {
 			return coordinator.Errorf(coordinator.ErrInvalid, op, "unknown action %q, expected cordon, uncordon or drain", action)
 		}
-		n.record.Scheduling, n.record.Reason = state, reason
-		if state == "" {
-			n.record.Reason = ""
+		if reason != "" || n.record.Scheduling != state {
+			n.record.Reason = reason
 		}
+		n.record.Scheduling = state
 		t.put(prefixNode+string(id), n.record)
 		t.group()
 		t.event(Event{Kind: "node-" + cmpOr(state, "uncordoned"), Subject: string(id), Message: fmt.Sprintf("by %s %s", c.Name, reason)})
@@ -225,7 +225,7 @@ func (e *Engine) SetScheduling(ctx context.Context, c Caller, id coordinator.Nod
 			t.drain(n, active)
 		}
 		return nil
-	}, func(s *state) { view = s.nodeView(s.nodes[id], false) })
+	}, func(s *state) { view = s.nodeView(s.nodes[id], false, e.opt.Now().UTC()) })
 	return view, err
 }
 

@@ -197,6 +197,11 @@ func (t *tx) finish(a *allocation, end RunStatus) {
 		t.markStarted(a, end.Started) // it may be over before a running report was seen
 	}
 	r := &a.record
+	// The node's own time, so that an outage in between does not count as running; a clock that is off
+	// never puts an end before the start or into the future.
+	if !end.Ended.IsZero() && !end.Ended.Before(r.Started) && end.Ended.Before(t.now) {
+		r.Ended = end.Ended.UTC()
+	}
 	switch end.Cause {
 	case CauseExited:
 		code := end.ExitCode

@@ -115,7 +115,7 @@ func (s *state) request(t *tx, a *allocation, env *expr.PriorityEnv) sched.Reque
 	j, adm := a.job, s.admit(a.job)
 	req := sched.Request{
 		ID: a.id, Workflow: j.workflow.id, Class: j.spec.Class, Returned: a.record.Returned,
-		Priority: s.priority(t, a, env), Submitted: j.workflow.record.Submitted,
+		Priority: s.priority(t, a, env), Submitted: j.workflow.record.Submitted, Order: uint64(j.place)<<32 | uint64(a.task),
 		Walltime: j.spec.Walltime, Nodes: max(j.spec.Nodes, 1), Resources: j.spec.Resources,
 		Admissible: adm.admissible, Unrestricted: adm.unrestricted, Exclude: adm.exclude,
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
@@ -233,7 +234,11 @@ func (a *allocation) position() int {
 
 // Nodes lists nodes by id, of one definition or all.
 func (e *Engine) Nodes(ctx context.Context, def coordinator.DefinitionID, p Page) (list []NodeView, next string, err error) {
-	err = e.view(ctx, func(s *state) {
+	verr := e.view(ctx, func(s *state) {
+		if _, known := s.config.annotations[def]; def != "" && !known {
+			err = noSuch("list nodes", "definition", string(def))
+			return
+		}
 		var seen []*node
 		for _, n := range s.sortedNodes() {
 			if def == "" || n.record.Definition == def {
@@ -244,10 +249,10 @@ func (e *Engine) Nodes(ctx context.Context, def coordinator.DefinitionID, p Page
 		chosen, next = page(seen, p, func(n *node) string { return string(n.id) },
 			func(n *node, token string) bool { return string(n.id) <= token })
 		for _, n := range chosen {
-			list = append(list, s.nodeView(n, false))
+			list = append(list, s.nodeView(n, false, e.opt.Now().UTC()))
 		}
 	})
-	return list, next, err
+	return list, next, cmp.Or(verr, err)
 }
 
 // Node shows one node with its facts.
@@ -258,7 +263,7 @@ func (e *Engine) Node(ctx context.Context, id coordinator.NodeID) (v NodeView, e
 			err = noSuch("show node", "node", string(id))
 			return
 		}
-		v = s.nodeView(n, true)
+		v = s.nodeView(n, true, e.opt.Now().UTC())
 	})
 	if verr != nil {
 		return v, verr
@@ -266,7 +271,7 @@ func (e *Engine) Node(ctx context.Context, id coordinator.NodeID) (v NodeView, e
 	return v, err
 }
 
-func (s *state) nodeView(n *node, facts bool) NodeView {
+func (s *state) nodeView(n *node, facts bool, now time.Time) NodeView {
 	v := NodeView{ID: n.id, Status: n.status(), Definition: n.record.Definition, Conflicts: slices.Clone(n.conflicts),
 		Reason: n.why(s), Revision: n.revision, Capacity: n.capacity, LastSeen: n.lastSeen, AgentVersion: n.version,
 		Annotations: maps.Clone(s.config.annotations[n.record.Definition]), Warnings: slices.Clone(n.warnings),
@@ -275,6 +280,9 @@ func (s *state) nodeView(n *node, facts bool) NodeView {
 		v.Annotations = map[string]string{}
 	}
 	maps.Copy(v.Annotations, n.hardwareKeys)
+	if n.session != nil {
+		v.LastSeen = now
+	}
 	if n.drift != "" {
 		v.Warnings = append(v.Warnings, NodeWarning{Source: "drift", Message: n.drift})
 	}

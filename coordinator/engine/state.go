@@ -66,6 +66,7 @@ type submission struct {
 type job struct {
 	workflow    *submission
 	spec        *coordinator.JobSpec
+	place       int // in the file
 	allocations []*allocation
 	dependents  []*job
 	counts      [coordinator.StatusLost + 1]int
@@ -127,7 +128,7 @@ func newWorkflow(id coordinator.WorkflowID, rec workflowRecord) *submission {
 	w := &submission{id: id, record: rec, byName: map[string]*job{}}
 	for i := range w.record.Spec.Jobs {
 		spec := &w.record.Spec.Jobs[i]
-		j := &job{workflow: w, spec: spec}
+		j := &job{workflow: w, spec: spec, place: i}
 		w.jobs = append(w.jobs, j)
 		w.byName[spec.Name] = j
 		if spec.Array == nil {

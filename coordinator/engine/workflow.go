@@ -226,6 +226,10 @@ func (e *Engine) ValidateWorkflow(ctx context.Context, c Caller, file string, ya
 			diags = append(diags, strictyaml.Diagnostic{File: file, Message: err.Error()})
 			return
 		}
+		if n := allocations(spec); n > e.opt.MaxAllocations {
+			diags = append(diags, strictyaml.Diagnostic{File: file, Message: fmt.Sprintf("%d jobs and tasks, at most %d fit in one workflow", n, e.opt.MaxAllocations)})
+			return
+		}
 		w := newWorkflow("", workflowRecord{Spec: spec, Owner: owner, Priorities: prio})
 		for _, j := range w.jobs {
 			if err := s.refuseImpossible("run job "+j.spec.Name, j); err != nil {
@@ -247,29 +251,50 @@ func (s *state) resolve(c Caller, op, ref string) (*submission, error) {
 	if w := s.workflows[coordinator.WorkflowID(ref)]; w != nil && c.sees(w) {
 		return w, nil
 	}
-	var byPrefix, byName *submission
-	matches := 0
+	var byPrefix, own, others []*submission
 	for _, w := range s.workflows {
-		if !c.sees(w) {
-			continue
+		switch {
+		case !c.sees(w):
+		case w.record.Spec.Name == ref && w.record.Owner.User == c.User:
+			own = append(own, w)
+		case w.record.Spec.Name == ref:
+			others = append(others, w)
+		case len(ref) >= 4 && strings.HasPrefix(string(w.id), ref):
+			byPrefix = append(byPrefix, w)
 		}
-		if len(ref) >= 4 && strings.HasPrefix(string(w.id), ref) {
-			matches++
-			byPrefix = w
-		}
-		if w.record.Spec.Name == ref && (byName == nil || w.id > byName.id) {
-			byName = w
-		}
+	}
+	newest := func(list []*submission) *submission {
+		return slices.MaxFunc(list, func(a, b *submission) int { return strings.Compare(string(a.id), string(b.id)) })
 	}
 	switch {
-	case byName != nil:
-		return byName, nil
-	case matches == 1:
-		return byPrefix, nil
-	case matches > 1:
-		return nil, coordinator.Errorf(coordinator.ErrInvalid, op, "%q is the beginning of %d workflow ids", ref, matches)
+	case len(own) > 0:
+		return newest(own), nil
+	case len(others) > 0:
+		// Of somebody else: only when the name cannot mean the work of two people.
+		if owner := others[0].record.Owner.User; slices.ContainsFunc(others, func(w *submission) bool { return w.record.Owner.User != owner }) {
+			return nil, coordinator.Errorf(coordinator.ErrInvalid, op, "workflows of several users are called %q", ref).WithHint("name it by its id: %s", idList(others))
+		}
+		return newest(others), nil
+	case len(byPrefix) == 1:
+		return byPrefix[0], nil
+	case len(byPrefix) > 1:
+		return nil, coordinator.Errorf(coordinator.ErrInvalid, op, "%q is the beginning of %d workflow ids", ref, len(byPrefix)).WithHint("one of %s", idList(byPrefix))
 	}
 	return nil, noSuch(op, "workflow", ref)
+}
+
+// idList names at most eight workflows, the newest first.
+func idList(list []*submission) string {
+	ids := make([]string, 0, len(list))
+	for _, w := range list {
+		ids = append(ids, fmt.Sprintf("%s (%s)", w.id, w.record.Owner.UserName))
+	}
+	slices.Sort(ids)
+	slices.Reverse(ids)
+	if len(ids) > 8 {
+		ids = append(ids[:8], "…")
+	}
+	return strings.Join(ids, ", ")
 }
 
 // CancelWorkflow ends a workflow, or one job of it. What waits ends now, what runs after its grace.

@@ -57,7 +57,7 @@ func naiveDecide(s Snapshot) Plan {
 			return 1
 		}
 		return cmp.Or(cmp.Compare(a.Class, b.Class), cmp.Compare(back(a), back(b)), cmp.Compare(b.Priority, a.Priority),
-			a.Submitted.Compare(b.Submitted), cmp.Compare(a.ID, b.ID))
+			a.Submitted.Compare(b.Submitted), cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Order, b.Order), cmp.Compare(a.ID, b.ID))
 	})
 	starts, waiting := n.pass(queue)
 	plan := Plan{Starts: starts}

@@ -114,6 +114,7 @@ func drawRequest(t *rapid.T, i int, defs []coordinator.DefinitionID) Request {
 		Returned:  between(t, "returned", 0, 9) == 0,
 		Priority:  float64(between(t, "priority", 0, 2)),
 		Submitted: epoch.Add(-time.Duration(between(t, "submitted", 0, 3)) * time.Minute),
+		Order:     uint64(between(t, "order", 0, 3)),
 		Walltime:  drawMinutes(t), Nodes: uint32(one(t, "gang", []int{0, 1, 1, 1, 2, 3})),
 		Resources: drawResources(t), Unrestricted: between(t, "unrestricted", 0, 19) == 0,
 		Array: drawArray(t), ArrayFree: between(t, "array free", 0, 2),

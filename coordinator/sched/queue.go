@@ -88,7 +88,7 @@ func compareRequests(a, b *Request) int {
 	if c := a.Submitted.Compare(b.Submitted); c != 0 {
 		return c
 	}
-	return cmp.Compare(a.ID, b.ID)
+	return cmp.Or(cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Order, b.Order), cmp.Compare(a.ID, b.ID))
 }
 
 // newQueue orders the requests and finds their shapes.

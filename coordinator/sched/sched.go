@@ -59,6 +59,7 @@ type Request struct {
 	Returned   bool // preempted with retry: goes to the front of its class (rule 3)
 	Priority   float64
 	Submitted  time.Time
+	Order      uint64        // place within the workflow: jobs in file order, tasks by index
 	Walltime   time.Duration // 0: none ("never ends")
 	Nodes      uint32        // gang size; ≥ 1
 	Resources  coordinator.Resources
