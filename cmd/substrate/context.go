@@ -253,7 +253,7 @@ func (a *app) askToken(ctx context.Context) (string, error) {
 	case got := <-answers:
 		line, err = got.line, got.err
 	case <-ctx.Done():
-		return "", failf(exitFailed, "", "interrupted")
+		return "", interrupted()
 	}
 	if err != nil {
 		return "", fmt.Errorf("cannot read the token: %w", err)

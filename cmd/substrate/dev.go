@@ -99,7 +99,7 @@ func (d *dev) run(ctx context.Context) (err error) {
 
 func interruptedOr(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return failf(exitFailed, "", "interrupted")
+		return interrupted()
 	}
 	return err
 }

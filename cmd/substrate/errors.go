@@ -22,6 +22,7 @@ const (
 	exitRefused     = 3 // policy, permission, no or bad token
 	exitNotFound    = 4
 	exitUnavailable = 5
+	exitInterrupted = 130 // as shells say it of SIGINT
 )
 
 // failure is an error with what the user should do, where in a file it is, and its exit code.
@@ -50,6 +51,8 @@ func failf(code int, hint, format string, args ...any) error {
 	return &failure{code: code, message: fmt.Sprintf(format, args...), hint: hint}
 }
 
+func interrupted() error { return failf(exitInterrupted, "", "interrupted") }
+
 // fromRPC reads what the coordinator attached to its refusal.
 func fromRPC(server string, err error) error {
 	if err == nil {
@@ -58,7 +61,7 @@ func fromRPC(server string, err error) error {
 	st, ok := status.FromError(err)
 	if !ok {
 		if errors.Is(err, context.Canceled) {
-			return failf(exitFailed, "", "interrupted")
+			return interrupted()
 		}
 		return err
 	}
@@ -84,7 +87,7 @@ func fromRPC(server string, err error) error {
 			f.hint = "is it running, and is the address right? See --server, SUBSTRATE_SERVER and `substrate context list`"
 		}
 	case codes.Canceled:
-		f.message = "interrupted"
+		f.code, f.message = exitInterrupted, "interrupted"
 	case codes.Unimplemented:
 		if !informed {
 			f.message, f.hint = "cannot call the coordinator: it does not know this request", "compare `substrate version` with the coordinator's"

@@ -260,7 +260,7 @@ func (a *app) watch(ctx context.Context, print func(context.Context) error) erro
 		err := print(ctx)
 		a.out = real
 		if ctx.Err() != nil {
-			return nil // interrupted: what a watch ends with
+			return interrupted() // what a watch ends with
 		}
 		if err != nil {
 			return err
@@ -274,7 +274,7 @@ func (a *app) watch(ctx context.Context, print func(context.Context) error) erro
 			before = b.Bytes()
 		}
 		if wait(ctx, a.every) != nil {
-			return nil
+			return interrupted()
 		}
 	}
 }

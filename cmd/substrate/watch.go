@@ -2,15 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 	"sync"
 	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"substrate/proto/apiv1"
 )
@@ -31,6 +27,9 @@ func (a *app) watchWorkflow(ctx context.Context, id string, follow bool) error {
 	live := a.terminal && !follow && a.output != "json" && a.output != "yaml" && !a.quiet
 	var down time.Time
 	for {
+		if !down.IsZero() && a.conn != nil {
+			a.conn.ResetConnectBackoff() // it would grow beyond what the restart takes
+		}
 		w, err := a.workflow(ctx, id)
 		switch {
 		case err != nil && exitCode(err) == exitUnavailable && ctx.Err() == nil:
@@ -40,8 +39,9 @@ func (a *app) watchWorkflow(ctx context.Context, id string, follow bool) error {
 			} else if a.now().Sub(down) > patience {
 				return err
 			}
-		case err != nil:
+		case err != nil && ctx.Err() == nil:
 			return err
+		case err != nil: // interrupted while asking
 		default:
 			down = time.Time{}
 			if live {
@@ -57,7 +57,7 @@ func (a *app) watchWorkflow(ctx context.Context, id string, follow bool) error {
 			}
 		}
 		if wait(ctx, a.every) != nil {
-			return failf(exitFailed, "the workflow goes on; see `substrate workflow status "+id+"`", "interrupted")
+			return failf(exitInterrupted, "the workflow goes on; see `substrate workflow status "+id+"`", "interrupted")
 		}
 	}
 }
@@ -140,7 +140,7 @@ func (v *view) finish(ctx context.Context, w *apiv1.Workflow, l *logs, live bool
 		return nil
 	}
 	if ctx.Err() != nil {
-		return failf(exitFailed, "", "interrupted")
+		return interrupted()
 	}
 	return failf(exitFailed, "see `substrate workflow describe "+w.GetId()+"`", "cannot finish workflow %s: it is %s", w.GetId(), w.GetStatus())
 }
@@ -179,21 +179,15 @@ func (l *logs) follow(ctx context.Context, w *apiv1.Workflow) {
 
 func (l *logs) read(ctx context.Context, job string, attempt uint32) {
 	a := l.app
-	c, err := a.connect()
-	if err != nil {
-		return // the caller's own call fails alike
-	}
 	out := ranked{app: a, prefix: job + " | "}
-	stream, err := c.workflows.ReadLog(ctx, &apiv1.ReadLogRequest{Workflow: l.workflow, Job: job, Attempt: attempt, Follow: true})
-	for err == nil {
-		var d *apiv1.LogData
-		if d, err = stream.Recv(); err == nil {
-			out.write(a.out, d)
-		}
-	}
+	r := a.logReader(&apiv1.ReadLogRequest{Workflow: l.workflow, Job: job, Attempt: attempt, Follow: true}, func(d *apiv1.LogData) error {
+		out.write(a.out, d)
+		return nil
+	})
+	err := a.resume(ctx, true, func() (bool, error) { return r.read(ctx) }) // who watches the workflow says it
 	out.end()
-	if !errors.Is(err, io.EOF) && ctx.Err() == nil && status.Code(err) != codes.NotFound {
-		a.warn("cannot read the output of %s: %v", job, status.Convert(err).Message())
+	if err != nil && ctx.Err() == nil && exitCode(err) != exitNotFound {
+		a.warn("cannot read the output of %s: %v", job, err)
 	}
 }
 

@@ -316,32 +316,42 @@ func (a *app) workflowEventsCommand() *cobra.Command {
 	return cmd
 }
 
+// events prints them; with follow until interrupted, whatever becomes of the coordinator for a while.
 func (a *app) events(ctx context.Context, req *apiv1.WatchEventsRequest) error {
+	head := false
+	if req.GetFollow() {
+		return a.resume(ctx, false, func() (bool, error) { return a.someEvents(ctx, req, &head) })
+	}
+	_, err := a.someEvents(ctx, req, &head)
+	return err
+}
+
+// someEvents is one stream of events; req.After moves with it.
+func (a *app) someEvents(ctx context.Context, req *apiv1.WatchEventsRequest, head *bool) (moved bool, err error) {
 	c, err := a.connect()
 	if err != nil {
-		return err
+		return false, err
 	}
 	stream, err := c.workflows.WatchEvents(ctx, req)
 	if err != nil {
-		return fromRPC(c.server, err)
+		return false, fromStream(ctx, c.server, err)
 	}
-	head := false
 	for {
 		e, err := stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF), err != nil && req.GetFollow() && ctx.Err() != nil:
-			return nil
-		case err != nil:
-			return fromRPC(c.server, err)
+		if errors.Is(err, io.EOF) {
+			return moved, nil
+		} else if err != nil {
+			return moved, fromStream(ctx, c.server, err)
 		}
-		if !head && (a.output == "table" || a.output == "wide") && !a.quiet {
+		if !*head && (a.output == "table" || a.output == "wide") && !a.quiet {
 			fmt.Fprintf(a.out, "%-20s  %-22s  %-16s  %s\n", "TIME", "KIND", "JOB", "MESSAGE")
-			head = true
+			*head = true
 		}
 		if err := a.printEvent(e); err != nil {
-			return err
+			return moved, err
 		}
 		a.flush()
+		req.After, moved = max(req.GetAfter(), e.GetSequence()), true
 	}
 }
 
@@ -396,35 +406,26 @@ func (a *app) workflowLogCommand() *cobra.Command {
 // readLog prints the bytes as the job wrote them; what it wrote to standard error goes there. Several
 // nodes write at one time, so a multinode job's lines come whole and begin with their rank.
 func (a *app) readLog(ctx context.Context, req *apiv1.ReadLogRequest) error {
-	c, err := a.connect()
-	if err != nil {
-		return err
-	}
-	stream, err := c.workflows.ReadLog(ctx, req)
-	if err != nil {
-		return fromRPC(c.server, err)
-	}
 	ranks := ranked{app: a}
 	defer ranks.end()
-	for {
-		d, err := stream.Recv()
-		switch {
-		case errors.Is(err, io.EOF), err != nil && req.GetFollow() && ctx.Err() != nil:
-			return nil
-		case err != nil:
-			return fromRPC(c.server, err)
-		}
+	r := a.logReader(req, func(d *apiv1.LogData) error {
 		w := a.out
 		if d.GetStream() == "stderr" {
 			w = a.errOut
 		}
 		if d.GetRanks() > 1 {
 			ranks.write(w, d)
-			continue
+			return nil
 		}
 		if _, err := w.Write(d.GetData()); err != nil {
 			return fmt.Errorf("cannot write the output: %w", err)
 		}
 		a.flush()
+		return nil
+	})
+	if req.GetFollow() {
+		return a.resume(ctx, false, func() (bool, error) { return r.read(ctx) })
 	}
+	_, err := r.read(ctx)
+	return err
 }

@@ -308,9 +308,26 @@ func (w *world) WatchEvents(r *apiv1.WatchEventsRequest, out grpc.ServerStreamin
 			if err := out.Send(e); err != nil {
 				return err
 			}
+			if w.stops(r.GetWorkflow(), r.GetFollow()) {
+				return refuse(codes.Unavailable, "cannot follow events: the coordinator is stopping", "")
+			}
 		}
 	}
+	if r.GetWorkflow() == "w-endless" {
+		<-out.Context().Done()
+	}
 	return nil
+}
+
+// stops reports, once for each kind of stream, that w-stopping loses its coordinator.
+func (w *world) stops(workflow string, follow bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if workflow != "w-stopping" || !follow || w.polls["stopped"] > 0 {
+		return false
+	}
+	w.polls["stopped"]++
+	return true
 }
 
 func (w *world) ReadLog(r *apiv1.ReadLogRequest, out grpc.ServerStreamingServer[apiv1.LogData]) error {
@@ -329,7 +346,13 @@ func (w *world) ReadLog(r *apiv1.ReadLogRequest, out grpc.ServerStreamingServer[
 			if err := out.Send(d); err != nil {
 				return err
 			}
+			if d.GetStream() == "stderr" && w.stops(r.GetWorkflow(), r.GetFollow()) {
+				return status.Error(codes.Unavailable, "error reading from server: EOF") // as the transport says it
+			}
 		}
+	}
+	if r.GetWorkflow() == "w-endless" {
+		<-out.Context().Done()
 	}
 	return nil
 }
