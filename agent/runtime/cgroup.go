@@ -36,6 +36,7 @@ type hierarchy struct {
 // does not. The zero and the nil value make none.
 type cgroups struct {
 	parent   string // directory name of the runs' parent: one for each state directory
+	probe    bool   // look only
 	v2       *hierarchy
 	v1       []hierarchy
 	has      map[string]bool // controllers that limits can use
@@ -45,9 +46,14 @@ type cgroups struct {
 // openCgroups finds the keeper's own groups and makes a parent for runs below them. A group that
 // some other manager set up may be divided only where it is delegated (systemd's rule: the xattr
 // user.delegate or trusted.delegate is 1); a hierarchy's root has no manager in between.
-func openCgroups(root, state string) *cgroups {
+func openCgroups(root, state string) *cgroups { return findCgroups(root, state, false) }
+
+// probeCgroups says what openCgroups would find. It makes no group and moves no process.
+func probeCgroups(root, state string) *cgroups { return findCgroups(root, state, true) }
+
+func findCgroups(root, state string, probe bool) *cgroups {
 	sum := sha256.Sum256([]byte(state))
-	c := &cgroups{parent: groupPrefix + hex.EncodeToString(sum[:6]), has: map[string]bool{}}
+	c := &cgroups{parent: groupPrefix + hex.EncodeToString(sum[:6]), probe: probe, has: map[string]bool{}}
 	if root == noCgroups {
 		return c
 	}
@@ -92,7 +98,7 @@ func (c *cgroups) open(root string, own map[string]string) {
 			if !ok {
 				continue
 			}
-			base, err := openBase(filepath.Join(root, controller), path, c.parent)
+			base, err := c.openBase(filepath.Join(root, controller), path)
 			if err != nil {
 				c.warn("cannot use control group %s: %v", controller, err)
 				continue
@@ -109,7 +115,7 @@ func (c *cgroups) open(root string, own map[string]string) {
 }
 
 // openBase makes the runs' parent in the nearest delegated group, or in the root.
-func openBase(mount, own, parent string) (string, error) {
+func (c *cgroups) openBase(mount, own string) (string, error) {
 	at := filepath.Join(mount, own)
 	if own != "/" {
 		switch {
@@ -120,7 +126,13 @@ func openBase(mount, own, parent string) (string, error) {
 			return "", fmt.Errorf("group %s belongs to another manager and is not delegated", own)
 		}
 	}
-	base := filepath.Join(at, parent)
+	base := filepath.Join(at, c.parent)
+	if c.probe {
+		if err := unix.Access(at, unix.W_OK); err != nil {
+			return "", fmt.Errorf("cannot make a group in %s: %w", at, err)
+		}
+		return base, nil
+	}
 	if err := os.Mkdir(base, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", err
 	}
@@ -138,13 +150,17 @@ func delegated(dir string) bool {
 }
 
 func (c *cgroups) openV2(root, own string) {
-	base, err := openBase(root, own, c.parent)
+	base, err := c.openBase(root, own)
 	if err != nil {
 		c.warn("cannot use control groups: %v", err)
 		return
 	}
 	c.v2 = &hierarchy{base: base}
 	at := filepath.Dir(base)
+	if c.probe {
+		c.probeV2(at)
+		return
+	}
 	// A group with processes cannot give controllers to its children, so they move to a leaf. A
 	// delegated group holds nothing but the agent and this keeper.
 	if own != "/" {
@@ -159,13 +175,62 @@ func (c *cgroups) openV2(root, own string) {
 	}
 }
 
-// close removes the parents, which are empty once no run is left.
+func (c *cgroups) probeV2(at string) {
+	offered, err := os.ReadFile(filepath.Join(at, "cgroup.controllers"))
+	if err != nil || unix.Access(filepath.Join(at, "cgroup.subtree_control"), unix.W_OK) != nil {
+		return
+	}
+	for _, controller := range strings.Fields(string(offered)) {
+		c.has[controller] = true
+	}
+}
+
+// close removes the parents, and what is left of runs below them. The kernel keeps every group that
+// has a process, so this is safe while runs go on: their groups and the parents stay.
 func (c *cgroups) close() {
+	for _, base := range c.bases() {
+		sweep(base)
+		rmdir(base)
+	}
+}
+
+// sweep removes the empty groups that a killed keeper left.
+func (c *cgroups) sweep() {
+	for _, base := range c.bases() {
+		sweep(base)
+	}
+}
+
+func (c *cgroups) bases() []string {
+	var bases []string
 	if c.v2 != nil {
-		_ = syscall.Rmdir(c.v2.base)
+		bases = append(bases, c.v2.base)
 	}
 	for _, h := range c.v1 {
-		_ = syscall.Rmdir(h.base)
+		bases = append(bases, h.base)
+	}
+	return bases
+}
+
+func sweep(base string) {
+	entries, err := os.ReadDir(base)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			_ = syscall.Rmdir(filepath.Join(base, e.Name()))
+		}
+	}
+}
+
+// rmdir removes a group; the last process may take a moment to leave it.
+func rmdir(dir string) {
+	for range 20 {
+		if err := syscall.Rmdir(dir); !errors.Is(err, syscall.EBUSY) {
+			return
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -378,7 +443,7 @@ func keyedCount(text []byte, name string) uint64 {
 	return 0
 }
 
-// remove deletes the group; the last process may take a moment to leave it.
+// remove deletes the group.
 func (g *group) remove() {
 	if g == nil {
 		return
@@ -388,13 +453,7 @@ func (g *group) remove() {
 		g.fd = nil
 	}
 	for _, dir := range g.dirs() {
-		for range 20 {
-			err := syscall.Rmdir(dir)
-			if !errors.Is(err, syscall.EBUSY) {
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
+		rmdir(dir)
 	}
 }
 

@@ -131,6 +131,72 @@ func TestOthersGroupsAreLeftAlone(t *testing.T) {
 	}
 }
 
+// What the agent sees without making anything is what the keeper will find.
+func TestProbe(t *testing.T) {
+	root := t.TempDir()
+	tree(t, filepath.Join(root, "memory", "theirs"))
+	tree(t, filepath.Join(root, "cpu"))
+	c := &cgroups{parent: "substrate", probe: true, has: map[string]bool{}}
+	c.open(root, map[string]string{"memory": "/theirs", "cpu": "/"})
+	if all := strings.Join(c.warnings, "\n"); !strings.Contains(all, "not limited in memory") || strings.Contains(all, "not limited in cpu") {
+		t.Errorf("warnings %q", all)
+	}
+	if entries, _ := os.ReadDir(filepath.Join(root, "cpu")); len(entries) != 0 {
+		t.Error("made a group")
+	}
+	root = t.TempDir()
+	tree(t, root, "cgroup.subtree_control")
+	if err := os.WriteFile(filepath.Join(root, "cgroup.controllers"), []byte("cpuset cpu pids\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c = &cgroups{parent: "substrate", probe: true, has: map[string]bool{}}
+	c.open(root, map[string]string{"": "/"})
+	if len(c.warnings) != 1 || !strings.Contains(c.warnings[0], "not limited in memory") || content(t, filepath.Join(root, "cgroup.subtree_control")) != "" {
+		t.Errorf("warnings %q", c.warnings)
+	}
+}
+
+// Without a living keeper the agent removes what a killed one left, and warns before there is one.
+func TestStaleGroupsGo(t *testing.T) {
+	state := stateDir(t)
+	made := openCgroups("", state)
+	defer made.close()
+	for _, base := range made.bases() {
+		if err := os.Mkdir(filepath.Join(base, "stale"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(state, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := tryLock(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := ProcessOptions{Dir: state, Keeper: []string{"/no/keeper"}}
+	p, err := NewProcess(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(p.Warnings(), "\n"); got != strings.Join(made.warnings, "\n") {
+		t.Errorf("warnings %q, want %q", got, made.warnings)
+	}
+	for _, base := range made.bases() {
+		if _, err := os.Stat(base); err != nil {
+			t.Errorf("a keeper's group was removed: %v", err)
+		}
+	}
+	lock.Close()
+	if _, err = NewProcess(opts); err != nil {
+		t.Fatal(err)
+	}
+	for _, base := range made.bases() {
+		if _, err := os.Stat(base); err == nil {
+			t.Errorf("group %s is left over", base)
+		}
+	}
+}
+
 func TestNoGroups(t *testing.T) {
 	var c *cgroups
 	g := c.create("x", 1, 1, nil)
@@ -163,8 +229,7 @@ cat /proc/self/cgroup; while ! [ -s escaped ]; do sleep 0.01; done`})
 	if pid := readPID(t, filepath.Join(runPath(h.dir, "g"), workDir, "escaped")); !gone(pid)() {
 		t.Errorf("process %d escaped", pid)
 	}
-	own := openCgroups("", h.dir)
-	defer own.close()
+	own := probeCgroups("", h.dir)
 	for _, dir := range own.reopen("g").dirs() {
 		if _, err := os.Stat(dir); err == nil {
 			t.Errorf("group %s is left over", dir)
@@ -179,5 +244,13 @@ cat /proc/self/cgroup; while ! [ -s escaped ]; do sleep 0.01; done`})
 	}
 	if w := h.rt.Warnings(); len(probe.warnings) != len(w) {
 		t.Errorf("warnings %q, %q expected", w, probe.warnings)
+	}
+	pid := h.keeperPID()
+	h.close()
+	eventually(t, "keeper gone", gone(pid))
+	for _, base := range own.bases() {
+		if _, err := os.Stat(base); err == nil {
+			t.Errorf("group %s is left over", base)
+		}
 	}
 }

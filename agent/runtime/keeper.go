@@ -60,6 +60,8 @@ type keeper struct {
 	byPID map[int]*run // children only
 	conns map[*keeperConn]struct{}
 	quiet time.Time // since when there is no connection
+
+	leaving bool // no run is taken any more
 }
 
 // run is guarded by keeper.mu, but for the fields set before it is published.
@@ -85,7 +87,8 @@ func Keep(ctx context.Context, opts KeeperOptions) error {
 	// Orphans of runs become children of the main thread. It never forks, so its children are
 	// just the orphans; see leftovers.
 	goruntime.LockOSThread()
-	if err := becomeKeeper(opts.Log); err != nil {
+	told := make(chan os.Signal, 1)
+	if err := becomeKeeper(opts.Log, told); err != nil {
 		return err
 	}
 	lock, err := lockState(opts.Dir)
@@ -99,9 +102,11 @@ func Keep(ctx context.Context, opts KeeperOptions) error {
 		spawned: make(chan struct{}, 1), adopted: make(chan struct{}, 1),
 		runs: map[RunID]*run{}, byPID: map[int]*run{}, conns: map[*keeperConn]struct{}{}, quiet: time.Now(),
 	}
+	defer k.groups.close()
 	if err := k.load(); err != nil {
 		return err
 	}
+	k.groups.sweep()
 	listener, err := listenUnix(opts.Dir)
 	if err != nil {
 		return err
@@ -110,15 +115,16 @@ func Keep(ctx context.Context, opts KeeperOptions) error {
 	if idle == 0 {
 		idle = keeperIdle
 	}
-	return k.serve(ctx, listener, idle)
+	return k.serve(ctx, listener, idle, told)
 }
 
-func becomeKeeper(log *slog.Logger) error {
+func becomeKeeper(log *slog.Logger, told chan os.Signal) error {
 	debug.SetGCPercent(keeperGC)
 	debug.SetMemoryLimit(keeperMemory)
 	syscall.Umask(0o077)
 	// Notify and not Ignore: an ignored signal stays ignored in the runs, a caught one does not.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT)
+	signal.Notify(told, syscall.SIGTERM)
 	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		log.Warn("cannot mark inherited files close-on-exec", "error", err)
 	}
@@ -130,19 +136,31 @@ func becomeKeeper(log *slog.Logger) error {
 
 // lockState waits a moment for a keeper that is on its way out.
 func lockState(dir string) (*os.File, error) {
+	var err error
+	for range 100 {
+		var f *os.File
+		if f, err = tryLock(dir); err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return nil, fmt.Errorf("cannot lock state directory %s: another keeper holds it: %w", dir, err)
+}
+
+// tryLock takes the keeper's place, unless there is a keeper.
+func tryLock(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open keeper lock: %w", err)
 	}
-	for range 100 {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			return f, nil
-		}
-		time.Sleep(20 * time.Millisecond)
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("cannot take keeper lock: %w", err)
 	}
-	f.Close()
-	return nil, fmt.Errorf("cannot lock state directory %s: another keeper holds it: %w", dir, err)
+	return f, nil
 }
 
 // shortPath names a file through an open directory: socket addresses hold 107 bytes, state
@@ -172,9 +190,9 @@ func listenUnix(dir string) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// serve returns once the keeper is idle. Nothing is lost when an agent dials just then: it
-// sees the connection close and starts the next keeper.
-func (k *keeper) serve(ctx context.Context, listener *net.UnixListener, idle time.Duration) error {
+// serve returns once the keeper is idle, or is told to go while nothing runs. Nothing is lost when
+// an agent asks just then: it sees the connection close and starts the next keeper.
+func (k *keeper) serve(ctx context.Context, listener *net.UnixListener, idle time.Duration, told <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
 	for range spawners {
@@ -189,13 +207,17 @@ func (k *keeper) serve(ctx context.Context, listener *net.UnixListener, idle tim
 	k.log.Info("keeper started", "pid", os.Getpid(), "dir", k.dir, "runs", len(k.runs))
 	tick := time.NewTicker(max(idle/4, 10*time.Millisecond))
 	defer tick.Stop()
-	for !k.idleFor(idle) {
+	for ended := false; !ended; {
 		select {
 		case <-ctx.Done():
+			ended = true
 		case <-tick.C:
-			continue
+			ended = k.leave(false, idle)
+		case <-told:
+			if ended = k.leave(true, 0); !ended {
+				k.log.Info("told to end, and stays for the runs there are")
+			}
 		}
-		break
 	}
 	os.Remove(filepath.Join(k.dir, socketFile))
 	listener.Close()
@@ -203,15 +225,25 @@ func (k *keeper) serve(ctx context.Context, listener *net.UnixListener, idle tim
 	k.closeConns()
 	tasks.Wait()
 	k.ends.Wait()
-	k.groups.close()
 	k.log.Info("keeper ended", "pid", os.Getpid())
 	return nil
 }
 
-func (k *keeper) idleFor(d time.Duration) bool {
+// leave ends the keeper's service if no run goes on and, unless it is told to go, no agent was here
+// for a while. Runs that have ended need no keeper: their directories tell the next one.
+func (k *keeper) leave(told bool, idle time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return len(k.runs) == 0 && len(k.conns) == 0 && len(k.starts) == 0 && time.Since(k.quiet) >= d
+	if !told && (len(k.conns) > 0 || time.Since(k.quiet) < idle) {
+		return false
+	}
+	for _, r := range k.runs {
+		if r.status.State != StateEnded {
+			return false
+		}
+	}
+	k.leaving = true
+	return true
 }
 
 func (k *keeper) accept(ctx context.Context, l *net.UnixListener, tasks *sync.WaitGroup) {

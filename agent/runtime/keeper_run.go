@@ -88,6 +88,10 @@ func findTagged(id RunID) (int, uint64) {
 func (k *keeper) askStart(ctx context.Context, c *keeperConn, s startRequest) {
 	id := s.Spec.ID
 	k.mu.Lock()
+	if k.leaving { // the agent asks the next keeper again
+		k.mu.Unlock()
+		return
+	}
 	known := k.runs[id]
 	if known != nil {
 		c.dirty[id] = struct{}{}
@@ -267,7 +271,7 @@ func (k *keeper) reap(pid int) {
 	delete(k.byPID, pid)
 	k.disarm(r)
 	k.mu.Unlock()
-	o := outcome{status: ws, lost: err != nil}
+	o := outcome{status: ws, lost: err != nil, at: time.Now()}
 	if !rest {
 		k.finish(r, o)
 		return
@@ -283,6 +287,7 @@ type outcome struct {
 	failed error
 	lost   bool
 	status syscall.WaitStatus
+	at     time.Time // when the first process ended, zero for now
 }
 
 // finish makes the end durable, then known.
@@ -292,7 +297,10 @@ func (k *keeper) finish(r *run, o outcome) {
 	s := r.status
 	cause, reason, pid, start := r.cause, r.reason, r.pid, r.start
 	k.mu.Unlock()
-	s.State, s.Ended = StateEnded, time.Now()
+	s.State, s.Ended = StateEnded, o.at
+	if o.at.IsZero() {
+		s.Ended = time.Now()
+	}
 	s.Stdout, s.Stderr = outputSize(r.dir, Stdout), outputSize(r.dir, Stderr)
 	oom := r.group.oomKilled()
 	r.group.remove()

@@ -34,6 +34,9 @@ type ProcessOptions struct {
 	Keeper []string
 	// RunsAsCaller runs everything as the agent's own account, root included. For development.
 	RunsAsCaller bool
+	// CgroupRoot is where the first look at control groups goes; "" is /sys/fs/cgroup. The keeper has
+	// an option of its own.
+	CgroupRoot string
 }
 
 // Process is the runtime of plain processes. A keeper process is their parent: it is started with
@@ -69,7 +72,7 @@ type Outputs interface {
 	Output(id RunID, stream Stream) (*os.File, error)
 }
 
-// NewProcess prepares the state directory.
+// NewProcess prepares the state directory, and looks at what this node permits.
 func NewProcess(opts ProcessOptions) (*Process, error) {
 	if err := os.MkdirAll(filepath.Join(opts.Dir, runsDir), 0o711); err != nil {
 		return nil, fmt.Errorf("cannot make runtime state directory: %w", err)
@@ -93,13 +96,25 @@ func NewProcess(opts ProcessOptions) (*Process, error) {
 		opts.Keeper = []string{exe, "keeper"}
 	}
 	return &Process{
-		opts: opts, accounts: accounts{runsAsCaller: opts.RunsAsCaller},
+		opts: opts, warnings: lookAtGroups(opts), accounts: accounts{runsAsCaller: opts.RunsAsCaller},
 		pending: map[RunID]startRequest{}, stops: map[RunID]stopRequest{}, dirty: map[RunID]Status{}, open: map[RunID]bool{},
 		room: make(chan struct{}), work: make(chan struct{}, 1), changed: make(chan struct{}, 1), known: make(chan struct{}),
 	}, nil
 }
 
-// Warnings are what this node does not let the runtime do. They come with the keeper.
+// lookAtGroups tells what limits a keeper will not be able to set, and without a living keeper
+// removes the empty groups that a killed one left.
+func lookAtGroups(opts ProcessOptions) []string {
+	c := probeCgroups(opts.CgroupRoot, opts.Dir)
+	if lock, err := tryLock(opts.Dir); err == nil {
+		c.close()
+		lock.Close()
+	}
+	return c.warnings
+}
+
+// Warnings are what this node does not let the runtime do: first by the look of it, then in the
+// words of the keeper, which has tried. A keeper's are there before its first status.
 func (p *Process) Warnings() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -114,11 +114,17 @@ func findCommand(name string, env []string, dir string) (string, error) {
 	return "", fmt.Errorf("cannot start command %q: not found in PATH %s", name, path)
 }
 
+// noFile is os.ErrNotExist in our words.
+type noFile struct{}
+
+func (noFile) Error() string        { return "no such file" }
+func (noFile) Is(target error) bool { return target == os.ErrNotExist }
+
 func executable(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		return fmt.Errorf("cannot start command %q: no such file: %w", path, os.ErrNotExist)
+		return fmt.Errorf("cannot start command %q: %w", path, noFile{})
 	case err != nil:
 		return fmt.Errorf("cannot start command %q: %w", path, err)
 	case info.IsDir():
