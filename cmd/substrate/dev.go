@@ -32,6 +32,7 @@ type dev struct {
 	config   string // file, "" for one that fits this machine
 	workflow string
 	once     bool
+	stopJobs bool // of a directory that is kept
 
 	coordinator *child
 	nodes       []*child
@@ -42,6 +43,8 @@ func (a *app) devCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "dev", Short: "Run a coordinator and an agent on this machine until Ctrl-C", Args: cobra.NoArgs,
 		Long: "Run a coordinator and an agent on this machine until Ctrl-C, for trying things out. Jobs run as you.\n" +
+			"With --data-dir what is in the directory stays, and jobs that run go on without the daemons: the next run of\n" +
+			"the same directory takes them up again. With --stop-jobs, or without --data-dir, they are cancelled at the end.\n" +
 			"The programs substrate-coordinator and substrated must stand beside this one or in PATH.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if d.agents < 1 || d.agents > maxAgents {
@@ -56,6 +59,7 @@ func (a *app) devCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&d.config, "config", "", "configuration to set (default: one definition that fits this machine)")
 	f.StringVar(&d.dir, "data-dir", "", "keep everything here, jobs too (default: a temporary directory, removed at the end)")
+	f.BoolVar(&d.stopJobs, "stop-jobs", false, "with --data-dir: cancel what runs at the end")
 	f.StringVar(&d.workflow, "workflow", "", "workflow file to run first")
 	f.StringVar(&d.listen, "listen", "127.0.0.1:7440", "address of the API; port 0 takes a free one")
 	f.IntVar(&d.agents, "agents", 1, "how many agents to run")
@@ -150,7 +154,7 @@ func (d *dev) start(ctx context.Context, failed chan<- error) error {
 	if err != nil {
 		return err
 	}
-	if !d.keep {
+	if d.ends() {
 		becomeSubreaper()
 	}
 	d.coordinator, err = startChild("coordinator", d.file("coordinator.log"), failed, coordinator, "run",
@@ -173,7 +177,7 @@ func (d *dev) start(ctx context.Context, failed chan<- error) error {
 		return err == nil, err
 	})
 	if err != nil {
-		return err
+		return d.portTaken(err)
 	}
 	token, err := a.readFile(d.file("admin.token"), maxToken)
 	if err != nil {
@@ -200,6 +204,18 @@ func (d *dev) start(ctx context.Context, failed chan<- error) error {
 		d.nodes = append(d.nodes, c)
 	}
 	return nil
+}
+
+// ends says that jobs do not outlive this program.
+func (d *dev) ends() bool { return !d.keep || d.stopJobs }
+
+// portTaken adds what to do about another program on the API's port.
+func (d *dev) portTaken(err error) error {
+	var f *failure
+	if errors.As(err, &f) && f.hint == "" && strings.Contains(f.message, "address already in use") {
+		f.hint = "another program, maybe another `substrate dev`, listens on " + d.listen + "; --listen 127.0.0.1:0 takes a free port"
+	}
+	return err
 }
 
 // nodeName makes a host name fit for a certificate.
@@ -370,6 +386,11 @@ func (d *dev) howToGoOn() {
 	a.say("  substrate node list")
 	a.say("  substrate workflow start FILE --follow")
 	a.say("  substrate cluster config get")
-	a.say("\nLogs: %s, %s. Ctrl-C stops everything.", d.coordinator.log, d.nodes[0].log)
+	a.say("\nLogs: %s, %s.", d.coordinator.log, d.nodes[0].log)
+	if d.ends() {
+		a.say("Ctrl-C stops everything.")
+	} else {
+		a.say("Ctrl-C stops the coordinator and the agents. Jobs that run go on: cancel them before, or begin with --stop-jobs.")
+	}
 	a.flush()
 }

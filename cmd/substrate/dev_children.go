@@ -142,20 +142,55 @@ func (d *dev) stop(ctx context.Context) error {
 	}
 	d.app.flush()
 	var err error
-	if !d.keep && d.app.conn != nil {
+	if d.app.conn != nil {
 		ctx, cancel := context.WithTimeout(ctx, stopWithin)
-		err = d.cancelAll(ctx)
+		if d.ends() {
+			err = d.cancelAll(ctx)
+		} else {
+			err = d.sayWhatGoesOn(ctx)
+		}
 		cancel()
 	}
 	for _, n := range d.nodes {
 		n.end()
 	}
 	d.coordinator.end()
-	if !d.keep {
+	if d.ends() {
 		killOrphans()
 	}
 	if err != nil && exitCode(err) != exitUnavailable { // the coordinator may be what failed
 		return err
+	}
+	return nil
+}
+
+// submitted are all workflows.
+func (d *dev) submitted(ctx context.Context) ([]*apiv1.Workflow, error) {
+	return pages(func(token string) ([]*apiv1.Workflow, string, error) {
+		r, err := get(ctx, d.app, "listing the workflows", (*connection).listWorkflows, &apiv1.ListWorkflowsRequest{PageSize: 1000, PageToken: token})
+		return r.GetWorkflows(), r.GetNextPageToken(), err
+	})
+}
+
+// active counts the jobs of a workflow that hold resources.
+func active(w *apiv1.Workflow) int {
+	n := w.GetCounts()
+	return int(n["starting"] + n["running"] + n["preempting"])
+}
+
+// sayWhatGoesOn tells of jobs that outlive the daemons, and how they end.
+func (d *dev) sayWhatGoesOn(ctx context.Context) error {
+	all, err := d.submitted(ctx)
+	if err != nil {
+		return err
+	}
+	jobs := 0
+	for _, w := range all {
+		jobs += active(w)
+	}
+	if jobs > 0 {
+		d.app.warn("still running without the daemons: %s. To end what runs: substrate dev --data-dir %s --stop-jobs, then Ctrl-C",
+			counted(jobs, "job"), shellWord(d.dir))
 	}
 	return nil
 }
@@ -165,27 +200,21 @@ func (d *dev) cancelAll(ctx context.Context) error {
 	a := d.app
 	asked := map[string]bool{}
 	for {
-		active := 0
-		all, err := pages(func(token string) ([]*apiv1.Workflow, string, error) {
-			r, err := get(ctx, a, "listing the workflows", (*connection).listWorkflows, &apiv1.ListWorkflowsRequest{PageSize: 1000, PageToken: token})
-			return r.GetWorkflows(), r.GetNextPageToken(), err
-		})
+		jobs := 0
+		all, err := d.submitted(ctx)
 		if err != nil {
 			return err
 		}
 		for _, w := range all {
-			n := w.GetCounts()
 			if !ended(w.GetStatus()) && !asked[w.GetId()] {
 				asked[w.GetId()] = true
 				if _, err := get(ctx, a, "cancelling", (*connection).cancelWorkflow, &apiv1.CancelWorkflowRequest{Id: w.GetId()}); err != nil {
 					return err
 				}
 			}
-			if n["starting"]+n["running"]+n["preempting"] > 0 {
-				active++
-			}
+			jobs += active(w)
 		}
-		if active == 0 {
+		if jobs == 0 {
 			return nil
 		}
 		if wait(ctx, 100*time.Millisecond) != nil {
