@@ -26,13 +26,15 @@ import (
 
 const (
 	backoffMin    = 200 * time.Millisecond
-	backoffMax    = 30 * time.Second
 	stableAfter   = time.Minute
 	pingEvery     = 10 * time.Second
 	pingTimeout   = 10 * time.Second
 	connectWithin = 20 * time.Second
 	maxMessage    = 64 << 20 // of the coordinator: a configuration of ten thousand definitions is a few MiB
 )
+
+// DefaultReconnectMax is the longest wait between two tries to reach the coordinator, unless told.
+const DefaultReconnectMax = 10 * time.Second
 
 // Options are what an Agent needs. Coordinator, TLS, Dir, Runtime and Log must be set.
 type Options struct {
@@ -45,7 +47,7 @@ type Options struct {
 	// Runtimes are the names told to the coordinator; nil is "process".
 	Runtimes     []string
 	RunsAsCaller bool
-	// ReconnectMax bounds the wait between two tries to reach the coordinator; 0 is half a minute. It
+	// ReconnectMax bounds the wait between two tries to reach the coordinator; 0 is DefaultReconnectMax. It
 	// should stay below the node loss window, or a restarted coordinator gives up on a node too early.
 	ReconnectMax time.Duration
 	Log          *slog.Logger
@@ -79,7 +81,7 @@ func New(opts Options) (*Agent, error) {
 		opts.Root = "/"
 	}
 	if opts.ReconnectMax == 0 {
-		opts.ReconnectMax = backoffMax
+		opts.ReconnectMax = DefaultReconnectMax
 	}
 	if opts.Runtimes == nil {
 		opts.Runtimes = []string{"process"}
@@ -119,8 +121,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// follow brings the runtime's news to the table. known is closed once all runs are in.
+// follow brings the runtime's news to the table, and to the node what the runtime may not do on it.
+// known is closed once all runs are in.
 func (a *Agent) follow(ctx context.Context, known chan<- struct{}) error {
+	warner, _ := a.opts.Runtime.(interface{ Warnings() []string })
 	for first := true; ; first = false {
 		batch, err := a.opts.Runtime.Updates(ctx)
 		if ctx.Err() != nil {
@@ -130,6 +134,9 @@ func (a *Agent) follow(ctx context.Context, known chan<- struct{}) error {
 			return fmt.Errorf("cannot follow runs: %w", err)
 		}
 		a.table.update(batch)
+		if warner != nil {
+			a.node.limited(warner.Warnings())
+		}
 		if first {
 			close(known)
 		}

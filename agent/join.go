@@ -78,7 +78,7 @@ func (j Join) insist(ctx context.Context, token identity.Token, key identity.Key
 		return nil, err
 	}
 	req := &agentv1.JoinRequest{Token: token.Proof, Node: j.Node, Csr: csr}
-	for limit := backoffMin; ; limit = min(2*limit, backoffMax) {
+	for limit := backoffMin; ; limit = min(2*limit, DefaultReconnectMax) {
 		answer, err := j.ask(ctx, token.Pin, req)
 		if err == nil {
 			return answer, nil

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"substrate/expr"
@@ -25,6 +26,7 @@ type node struct {
 	hardware  *agentv1.HardwareReport
 	results   *agentv1.ConditionResults
 	evaluated uint64
+	limits    []string // what the runtime may not do here
 	reports   nodeReports
 }
 
@@ -56,6 +58,18 @@ func (n *node) read() *expr.NodeEnv {
 	}
 	n.hardware = report
 	return env
+}
+
+// limited takes the runtime's warnings; new ones make a new report.
+func (n *node) limited(warnings []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if slices.Equal(n.limits, warnings) {
+		return
+	}
+	n.limits = slices.Clone(warnings)
+	n.reports.hardware++
+	poke(n.wake)
 }
 
 func (n *node) revision() uint64 {
@@ -151,6 +165,9 @@ func (n *node) news(sent *nodeReports) []*agentv1.FromAgent {
 	if n.hardware != nil && sent.hardware != n.reports.hardware {
 		h := &agentv1.HardwareReport{Digest: n.hardware.Digest, FactsJson: n.hardware.FactsJson}
 		h.Warnings = append(h.Warnings, n.hardware.Warnings...)
+		for _, w := range n.limits {
+			h.Warnings = append(h.Warnings, &agentv1.Warning{Source: "runtime", Message: w})
+		}
 		out = append(out, &agentv1.FromAgent{Message: &agentv1.FromAgent_Hardware{Hardware: h}})
 	}
 	if n.results != nil && sent.conditions != n.reports.conditions {

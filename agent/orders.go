@@ -129,11 +129,6 @@ func (a *Agent) send(ctx context.Context, stream sender, sent nodeReports) error
 		if len(reports) == 0 && len(statuses) == 0 {
 			chunk, wait = a.table.chunk(time.Now())
 		}
-		for _, m := range reports {
-			if m.GetHardware() != nil {
-				a.addRuntimeWarnings(m.GetHardware())
-			}
-		}
 		if chunk != nil {
 			reports = append(reports, &agentv1.FromAgent{Message: &agentv1.FromAgent_LogChunk{LogChunk: chunk}})
 		}
@@ -182,16 +177,5 @@ func (a *Agent) announce(m *agentv1.FromAgent) {
 	a.ready = true
 	if a.opts.Ready != nil {
 		a.opts.Ready()
-	}
-}
-
-// addRuntimeWarnings tells what the runtime may not do on this node beside what could not be read.
-func (a *Agent) addRuntimeWarnings(m *agentv1.HardwareReport) {
-	warner, ok := a.opts.Runtime.(interface{ Warnings() []string })
-	if !ok {
-		return
-	}
-	for _, w := range warner.Warnings() {
-		m.Warnings = append(m.Warnings, &agentv1.Warning{Source: "runtime", Message: w})
 	}
 }

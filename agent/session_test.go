@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -45,6 +47,48 @@ func TestFirstReport(t *testing.T) {
 	case <-ready:
 	case <-time.After(5 * time.Second):
 		t.Error("not ready")
+	}
+}
+
+// warnedRuntime learns of a limit with its first run.
+type warnedRuntime struct {
+	*fakeRuntime
+	mu       sync.Mutex
+	warnings []string
+}
+
+func (w *warnedRuntime) Warnings() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.warnings
+}
+
+func (w *warnedRuntime) Start(ctx context.Context, s runtime.Spec) error {
+	w.mu.Lock()
+	w.warnings = append([]string{"no memory limit"}, w.warnings...)
+	w.mu.Unlock()
+	return w.fakeRuntime.Start(ctx, s)
+}
+
+// What the runtime may not do is in the first report, and a change makes another.
+func TestRuntimeWarnings(t *testing.T) {
+	c, creds := serve(t)
+	launch(t, c, creds, &warnedRuntime{fakeRuntime: newFakeRuntime(t), warnings: []string{"no cpu limit"}}, nil)
+	st := c.stream()
+	told := func(h *agentv1.HardwareReport) (all []string) {
+		for _, w := range h.GetWarnings() {
+			if w.GetSource() == "runtime" {
+				all = append(all, w.GetMessage())
+			}
+		}
+		return all
+	}
+	if got := told(next(t, st, hardware)); !slices.Equal(got, []string{"no cpu limit"}) {
+		t.Errorf("first report: %q", got)
+	}
+	st.out <- start("w/j#1", 1, "hello")
+	if got := told(next(t, st, hardware)); !slices.Equal(got, []string{"no memory limit", "no cpu limit"}) {
+		t.Errorf("second report: %q", got)
 	}
 }
 
@@ -107,8 +151,8 @@ func TestReconnect(t *testing.T) {
 	launch(t, c, creds, rt, nil)
 	s := c.stream()
 	s.out <- start("w/long#1", 1, "wait 0123456789")
-	s.out <- start("w/short#1", 2, "short")
 	next(t, s, inState("w/long#1", "running"))
+	s.out <- start("w/short#1", 2, "short")
 	next(t, s, ended("w/short#1"))
 	c.mu.Lock()
 	c.offsets = func(*agentv1.Hello) []*agentv1.LogOffset {

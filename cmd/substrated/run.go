@@ -58,7 +58,7 @@ func runCommand() *cobra.Command {
 	flags.StringVar(&f.root, "root", "/", "where the node's files are")
 	flags.BoolVar(&f.runAsCaller, "run-as-caller", false, "run all jobs as the agent's own account, even root (development)")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
-	flags.DurationVar(&f.reconnectMax, "reconnect-max", 30*time.Second, "longest wait between two tries to reach the coordinator; keep it below the node loss window")
+	flags.DurationVar(&f.reconnectMax, "reconnect-max", agent.DefaultReconnectMax, "longest wait between two tries to reach the coordinator; keep it below the node loss window")
 	flags.StringVar(&f.readyFile, "ready-file", "", "file to write once the first report went out")
 	return cmd
 }
@@ -69,7 +69,7 @@ func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
 		return usage(err, "")
 	}
 	if f.reconnectMax <= 0 {
-		return usage(fmt.Errorf("cannot run agent: --reconnect-max %s is not a time to wait", f.reconnectMax), "leave it out for 30s")
+		return usage(fmt.Errorf("cannot run agent: --reconnect-max %s is not a time to wait", f.reconnectMax), "leave it out for "+agent.DefaultReconnectMax.String())
 	}
 	if f.coordinator == "" {
 		return usage(errors.New("cannot run agent: no coordinator is named"), "give --coordinator host:port")
