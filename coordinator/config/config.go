@@ -135,6 +135,7 @@ type parser struct {
 	opt      Options
 	comp     *compiler
 	out      *Checked
+	window   strictyaml.Value
 	priority strictyaml.Value
 	drafts   []*draft
 	matched  map[string][]spec.Type // by pattern: the catalogue is searched once for each
@@ -197,7 +198,7 @@ func (p *parser) scheduler(v strictyaml.Value) {
 	s.MinPreemptionRuntime = strictyaml.Default(o, "minPreemptionRuntime", 0, strictyaml.Value.Duration)
 	s.PreemptionNotice = strictyaml.Default(o, "preemptionNotice", s.PreemptionNotice, strictyaml.Value.Duration)
 	s.Backfill = strictyaml.Default(o, "backfill", coordinator.BackfillNone, strictyaml.Enum[coordinator.Backfill])
-	s.NodeLossWindow = strictyaml.Default(o, "nodeLossWindow", s.NodeLossWindow, atLeast(time.Second))
+	s.NodeLossWindow = strictyaml.Default(o, "nodeLossWindow", s.NodeLossWindow, p.lossWindow)
 	s.KillTimeout = strictyaml.Default(o, "killTimeout", s.KillTimeout, atLeast(time.Second))
 	if w := o.Take("maxWalltime"); w.Valid() {
 		wo := w.Object()
@@ -210,6 +211,12 @@ func (p *parser) scheduler(v strictyaml.Value) {
 	s.IgnoredAnnotations = strictyaml.Default(o, "ignoredAnnotations", nil, strictyaml.Value.Texts)
 	s.FederationPriorityRouting = strictyaml.Default(o, "federationPriorityRoutingEnabled", false, strictyaml.Value.Bool)
 	o.Close()
+}
+
+// lossWindow waits with its lint: what is silenced is read later.
+func (p *parser) lossWindow(v strictyaml.Value) (time.Duration, bool) {
+	p.window = v
+	return atLeast(time.Second)(v)
 }
 
 // atLeast reads a duration that is not shorter.

@@ -22,13 +22,16 @@ const (
 	LintNoEffect     = "no-effect"
 	LintUnknownType  = "unknown-type"
 	LintSharedID     = "shared-id"
+	LintLossWindow   = "node-loss-window-short"
 	shortestBatchTTL = 24000 * time.Second
+	// shortestLossWindow leaves an agent its longest wait between two tries, and the time to connect.
+	shortestLossWindow = 20 * time.Second
 )
 
 // LintCodes lists every code that `lints.silence` may name, sorted.
 func LintCodes() []string {
 	codes := append(expressionLints(), LintShortTTL, LintServiceTTL, LintOpenCostly, LintFolded, LintRoutedBy,
-		LintNoEffect, LintUnknownType, LintSharedID, strictyaml.CodeOldKey)
+		LintNoEffect, LintUnknownType, LintSharedID, LintLossWindow, strictyaml.CodeOldKey)
 	sort.Strings(codes)
 	return slices.Compact(codes)
 }
@@ -54,6 +57,10 @@ func (p *parser) warnIn(v strictyaml.Value, line, column int, code, message, hin
 }
 
 func (p *parser) lints() {
+	if window := p.out.Config.Scheduler.NodeLossWindow; p.window.Valid() && window < shortestLossWindow {
+		p.warn(p.window, LintLossWindow, fmt.Sprintf("agents wait up to 10s between two tries to reach the coordinator; after %s a short outage already costs a node its work", window),
+			"set 20s or more, or shorten --reconnect-max at the agents")
+	}
 	carried := p.carriedAnnotations()
 	for _, d := range p.drafts {
 		if ttl := d.def.TTL; spec.Batch(d.def.Kind) && ttl > 0 && ttl < shortestBatchTTL {
