@@ -12,6 +12,7 @@ const (
 	defaultKillAfter = 10 * time.Second
 	scanFresh        = 20 * time.Millisecond // many stops at once share one look at /proc
 	maxKillRounds    = 200
+	reasonPreempted  = "preempted" // of a stop whose grace is a notice
 )
 
 type scanCache struct {
@@ -47,16 +48,25 @@ func (k *keeper) signal(c *keeperConn, req signalRequest) {
 		c.poke()
 	case r.pid > 0:
 		if !req.Notice.Ends.IsZero() {
-			path := filepath.Join(r.dir, noticeFile)
-			if err := os.WriteFile(path, []byte(req.Notice.Ends.UTC().Format(time.RFC3339)+"\n"), 0o644); err == nil {
-				_ = os.Chmod(path, 0o644) // the umask is 077; the run may read it
-			}
+			writeNotice(r.dir, req.Notice.Ends)
 		}
 		if r.adopted && !alive(r.pid, r.start) {
 			return
 		}
 		_ = syscall.Kill(r.pid, req.Signal)
 	}
+}
+
+// writeNotice tells a run until when it may tidy up. A run that asks for the file finds all of it: a
+// handler of the signal reads it at once.
+func writeNotice(dir string, ends time.Time) {
+	path := filepath.Join(dir, noticeFile)
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, []byte(ends.UTC().Format(time.RFC3339)+"\n"), 0o644); err != nil {
+		return
+	}
+	_ = os.Chmod(tmp, 0o644) // the umask is 077; the run may read it
+	_ = os.Rename(tmp, path)
 }
 
 func (k *keeper) stop(c *keeperConn, req stopRequest) {
@@ -73,7 +83,11 @@ func (k *keeper) stop(c *keeperConn, req stopRequest) {
 		k.mu.Unlock()
 		return
 	}
+	started := r.pid > 0
 	k.mu.Unlock()
+	if started && req.Reason == reasonPreempted && req.Grace > 0 {
+		writeNotice(r.dir, time.Now().Add(req.Grace))
+	}
 	k.end(r, CauseStopped, req.Reason, req.Grace)
 }
 

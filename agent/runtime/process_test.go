@@ -167,6 +167,36 @@ func TestSignal(t *testing.T) {
 	}
 }
 
+// A preempted run reads until when it may tidy up; one that is stopped for another reason has no notice.
+func TestNotice(t *testing.T) {
+	h := newHarness(t, stateDir(t), true)
+	for _, tt := range []struct {
+		id     RunID
+		reason string
+		notice bool
+	}{{"preempted", "preempted", true}, {"cancelled", "cancelled", false}} {
+		h.start(Spec{ID: tt.id, Script: `trap 'cat "$SUBSTRATE_NOTICE_FILE" || echo none; exit 0' TERM; echo ready; while :; do sleep 0.02; done`})
+		h.wait(tt.id, StateRunning)
+		eventually(t, "ready", func() bool { return h.output(tt.id, Stdout) == "ready\n" })
+		asked := time.Now()
+		if err := h.rt.Stop(t.Context(), tt.id, 5*time.Minute, tt.reason); err != nil {
+			t.Fatal(err)
+		}
+		h.wait(tt.id, StateEnded)
+		_, said, _ := strings.Cut(strings.TrimSpace(h.output(tt.id, Stdout)), "\n")
+		if !tt.notice {
+			if said != "none" {
+				t.Errorf("%s: %q", tt.id, said)
+			}
+			continue
+		}
+		ends, err := time.Parse(time.RFC3339, said)
+		if left := ends.Sub(asked); err != nil || left < 299*time.Second || left > 330*time.Second {
+			t.Errorf("notice %q", said)
+		}
+	}
+}
+
 func TestStop(t *testing.T) {
 	tests := []struct {
 		name, script, message string
