@@ -69,6 +69,7 @@ func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "substrate",
 		Short:         "Nodes, queue and workflows of a Substrate cluster",
+		Version:       version,
 		SilenceErrors: true, SilenceUsage: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if !slices.Contains(outputs(), a.output) {

@@ -76,6 +76,9 @@ func (a *app) setConfig(ctx context.Context, req *apiv1.SetConfigRequest) error 
 		fmt.Fprintln(a.out, rev.GetRevision())
 	} else if res.GetUnchanged() {
 		a.say("unchanged: revision %d already holds these bytes", rev.GetRevision())
+		if req.GetAppendGrants() && len(res.GetUngranted()) == 0 {
+			a.say("granted: every organization may use its definitions")
+		}
 	} else {
 		a.say("revision %d is set (%d bytes, sha256 %s)", rev.GetRevision(), rev.GetBytes(), rev.GetSha256())
 	}

@@ -301,7 +301,7 @@ func (a *app) logoutCommand() *cobra.Command {
 			if err := a.saveContexts(all); err != nil {
 				return err
 			}
-			a.say("forgot context %q; its token stays valid until it is revoked", c.Name)
+			a.say("forgot context %q; its token stays valid on the coordinator: tokens cannot be revoked yet", c.Name)
 			return nil
 		},
 	}

@@ -83,8 +83,9 @@ func fromRPC(server string, err error) error {
 	case codes.Unavailable, codes.DeadlineExceeded:
 		f.code = exitUnavailable
 		if !informed { // the transport speaks, not the coordinator
-			f.message = fmt.Sprintf("cannot reach the coordinator at %s: %s", server, transportCause(st.Message()))
-			f.hint = "is it running, and is the address right? See --server, SUBSTRATE_SERVER and `substrate context list`"
+			cause := transportCause(st.Message())
+			f.message = fmt.Sprintf("cannot reach the coordinator at %s: %s", server, cause)
+			f.hint = transportHint(server, cause)
 		}
 	case codes.Canceled:
 		f.code, f.message = exitInterrupted, "interrupted"
@@ -108,6 +109,22 @@ func transportCause(message string) string {
 		return cause
 	}
 	return strings.TrimPrefix(inner, "transport: ")
+}
+
+// transportHint knows the usual mistakes by what the transport says of them.
+func transportHint(server, cause string) string {
+	_, secure, err := address(server)
+	switch {
+	case strings.Contains(cause, "certificate signed by unknown authority"):
+		return "give its authority with --ca FILE: the coordinator wrote ca.pem into its data directory"
+	case strings.Contains(cause, "does not look like a TLS handshake"):
+		return "it speaks clear text there: write http:// before the address, which is for this machine only"
+	case strings.Contains(cause, "x509: certificate is"), strings.Contains(cause, "x509: cannot validate certificate"):
+		return "use a name or address that its certificate is for; the coordinator takes more with --host"
+	case err == nil && !secure && strings.Contains(cause, "server preface"):
+		return "it speaks TLS there, it seems: write https:// before the address, and --ca FILE for its authority"
+	}
+	return "is it running, and is the address right? See --server, SUBSTRATE_SERVER and `substrate context list`"
 }
 
 func exitCode(err error) int {

@@ -69,7 +69,7 @@ func (a *app) organizationCommand() *cobra.Command {
 	createCmd.Flags().Int32Var(&create.Priority, "priority", 0, "scheduling priority")
 	var priority int32
 	update := &cobra.Command{
-		Use: "update ID", Short: "Change an organization", Args: cobra.ExactArgs(1),
+		Use: "update NAME|ID", Short: "Change an organization", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !cmd.Flags().Changed("priority") {
 				return usagef("organization update needs --priority")
@@ -106,7 +106,9 @@ func (a *app) groupCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showGroups(r, r.GetGroups()...)
+			err = a.showGroups(r, r.GetGroups()...)
+			a.ownOrganization(cmd.Context(), "groups", organization)
+			return err
 		},
 	}
 	list.Flags().StringVar(&organization, "organization", "", "name or id (default: your own)")
@@ -166,17 +168,30 @@ func (a *app) userCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.showUsers(r, r.GetUsers()...)
+			err = a.showUsers(r, r.GetUsers()...)
+			a.ownOrganization(cmd.Context(), "users", organization)
+			return err
 		},
 	}
 	list.Flags().StringVar(&organization, "organization", "", "name or id (default: your own)")
 	token := &cobra.Command{Use: "token", Short: "Tokens of users"}
-	token.AddCommand(&cobra.Command{
+	token.AddCommand(a.userTokenCreateCommand())
+	cmd.AddCommand(list, a.userCreateCommand(), a.userUpdateCommand(), token)
+	return cmd
+}
+
+func (a *app) userTokenCreateCommand() *cobra.Command {
+	var organization string
+	cmd := &cobra.Command{
 		Use: "create USER", Short: "Make a token for a user; it is shown once", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := get(cmd.Context(), a, "making a token", (*connection).createUserToken, &apiv1.CreateUserTokenRequest{User: args[0]})
+			id, err := a.userID(cmd.Context(), organization, args[0])
 			if err != nil {
 				return err
+			}
+			r, err := get(cmd.Context(), a, "making a token", (*connection).createUserToken, &apiv1.CreateUserTokenRequest{User: id})
+			if err != nil {
+				return ofAnother(organization, err)
 			}
 			if a.output == "json" || a.output == "yaml" {
 				return a.show(r, table{})
@@ -184,8 +199,8 @@ func (a *app) userCommand() *cobra.Command {
 			fmt.Fprintln(a.out, r.GetToken())
 			return nil
 		},
-	})
-	cmd.AddCommand(list, a.userCreateCommand(), a.userUpdateCommand(), token)
+	}
+	cmd.Flags().StringVar(&organization, "organization", "", "name or id of the user's (default: your own)")
 	return cmd
 }
 
@@ -213,9 +228,9 @@ func (a *app) userCreateCommand() *cobra.Command {
 
 func (a *app) userUpdateCommand() *cobra.Command {
 	var priority int32
-	var unixUser string
+	var unixUser, organization string
 	cmd := &cobra.Command{
-		Use: "update ID", Short: "Change a user's priority or account", Args: cobra.ExactArgs(1),
+		Use: "update NAME|ID", Short: "Change a user's priority or account", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req := &apiv1.UpdateUserRequest{Id: args[0]}
 			if cmd.Flags().Changed("priority") {
@@ -227,14 +242,19 @@ func (a *app) userUpdateCommand() *cobra.Command {
 			if req.Priority == nil && req.UnixUser == nil {
 				return usagef("user update needs --priority or --unix-user")
 			}
+			var err error
+			if req.Id, err = a.userID(cmd.Context(), organization, args[0]); err != nil {
+				return err
+			}
 			u, err := get(cmd.Context(), a, "changing the user", (*connection).updateUser, req)
 			if err != nil {
-				return err
+				return ofAnother(organization, err)
 			}
 			return a.showUsers(u, u)
 		},
 	}
 	cmd.Flags().Int32Var(&priority, "priority", 0, "scheduling priority")
+	cmd.Flags().StringVar(&organization, "organization", "", "name or id of the user's (default: your own)")
 	cmd.Flags().StringVar(&unixUser, "unix-user", "", "account on the nodes that the user's jobs run as; empty for none")
 	return cmd
 }

@@ -33,7 +33,7 @@ func (a *app) nodeCommand() *cobra.Command {
 		&cobra.Command{Use: "explain NODE", Short: "Say why the node belongs to its definition and to no other", Args: cobra.ExactArgs(1), RunE: a.explainNode},
 		a.schedulingCommand("cordon", "Let no new work onto a node"),
 		a.schedulingCommand("uncordon", "Let work onto a node again"),
-		a.schedulingCommand("drain", "Let no new work onto a node and wait for its work to end"),
+		a.schedulingCommand("drain", "Let no new work onto a node; batch work leaves on notice, the rest ends by itself"),
 		provisioner, tokens,
 	)
 	return cmd
@@ -145,11 +145,15 @@ func seenText(seen map[string]string) string {
 
 func (a *app) schedulingCommand(action, short string) *cobra.Command {
 	req := &apiv1.SetNodeSchedulingRequest{Action: action}
+	var until bool
 	cmd := &cobra.Command{
 		Use: action + " NODE", Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Node = args[0]
 			n, err := get(cmd.Context(), a, "changing the node", (*connection).setNodeScheduling, req)
+			if err == nil && until {
+				n, err = a.drained(cmd.Context(), n)
+			}
 			if err != nil {
 				return err
 			}
@@ -162,9 +166,37 @@ func (a *app) schedulingCommand(action, short string) *cobra.Command {
 		cmd.Flags().StringVar(&req.Reason, "reason", "", "shown to everybody who asks about the node")
 	}
 	if action == "drain" {
+		cmd.Flags().BoolVarP(&until, "wait", "w", false, "wait until nothing runs there any more")
 		cmd.Flags().BoolVar(&req.Active, "active", false, "stop work that may be restarted elsewhere, too")
 	}
 	return cmd
+}
+
+// drained waits until nothing runs on the node.
+func (a *app) drained(ctx context.Context, n *apiv1.Node) (*apiv1.Node, error) {
+	id, before := n.GetId(), -1
+	err := a.resume(ctx, false, func() (moved bool, err error) {
+		for {
+			if n, err = get(ctx, a, "reading the node", (*connection).getNode, &apiv1.GetNodeRequest{Node: id}); err != nil {
+				return moved, err
+			}
+			moved = true
+			runs := len(n.GetRuns())
+			switch {
+			case runs == 0:
+				return moved, nil
+			case n.GetStatus() == "ready":
+				return moved, failf(exitFailed, "", "cannot wait for node %s any longer: somebody lets work onto it again", id)
+			case runs != before:
+				a.warn("still there: %s", counted(runs, "run"))
+				before = runs
+			}
+			if err := wait(ctx, a.every); err != nil {
+				return moved, err
+			}
+		}
+	})
+	return n, err
 }
 
 func (a *app) definitions(ctx context.Context) (*apiv1.ListDefinitionsResponse, error) {

@@ -35,7 +35,10 @@ type world struct {
 	polls map[string]int // GetWorkflow calls by id
 }
 
-const goodToken = "sesame"
+const (
+	goodToken  = "sesame"
+	adminToken = "open" // of an administrator
+)
 
 func startWorld(t testing.TB) (*world, string) {
 	t.Helper()
@@ -57,7 +60,7 @@ func startWorld(t testing.TB) (*world, string) {
 
 func authorized(ctx context.Context) error {
 	md, _ := metadata.FromIncomingContext(ctx)
-	if v := md.Get("authorization"); len(v) == 1 && v[0] == "Bearer "+goodToken {
+	if v := md.Get("authorization"); len(v) == 1 && (v[0] == "Bearer "+goodToken || v[0] == "Bearer "+adminToken) {
 		return nil
 	}
 	return refuse(codes.Unauthenticated, "cannot authenticate: unknown token", "run `substrate login`")
@@ -188,7 +191,16 @@ func (w *world) ListNodes(_ context.Context, r *apiv1.ListNodesRequest) (*apiv1.
 }
 
 func (w *world) GetNode(_ context.Context, r *apiv1.GetNodeRequest) (*apiv1.Node, error) {
-	return gpuNode(), refused("show node "+r.GetNode(), r.GetNode())
+	n := gpuNode()
+	if r.GetNode() == "leaving" { // its run ends after the first look
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		n.Id, n.Status = "leaving", "draining"
+		if w.polls["leaving"]++; w.polls["leaving"] > 1 {
+			n.Runs = nil
+		}
+	}
+	return n, refused("show node "+r.GetNode(), r.GetNode())
 }
 
 func (w *world) ExplainNode(_ context.Context, r *apiv1.GetNodeRequest) (*apiv1.ExplainNodeResponse, error) {
@@ -388,8 +400,11 @@ func user() *apiv1.User {
 	return &apiv1.User{Id: "5b72", Name: "mia", Email: "m@x", Organization: "acme", Groups: []string{"research", "ml"}, Priority: 2, UnixUser: "mia1", Created: at(0)}
 }
 
-func (w *world) WhoAmI(context.Context, *apiv1.WhoAmIRequest) (*apiv1.WhoAmIResponse, error) {
-	return &apiv1.WhoAmIResponse{User: user(), Organization: organization()}, nil
+func (w *world) WhoAmI(ctx context.Context, _ *apiv1.WhoAmIRequest) (*apiv1.WhoAmIResponse, error) {
+	u := user()
+	md, _ := metadata.FromIncomingContext(ctx)
+	u.Admin = md.Get("authorization")[0] == "Bearer "+adminToken
+	return &apiv1.WhoAmIResponse{User: u, Organization: organization()}, nil
 }
 func (w *world) ListOrganizations(context.Context, *apiv1.ListOrganizationsRequest) (*apiv1.ListOrganizationsResponse, error) {
 	return &apiv1.ListOrganizationsResponse{Organizations: []*apiv1.Organization{organization()}}, nil
@@ -418,8 +433,8 @@ func (w *world) CreateUser(context.Context, *apiv1.CreateUserRequest) (*apiv1.Us
 func (w *world) UpdateUser(context.Context, *apiv1.UpdateUserRequest) (*apiv1.User, error) {
 	return user(), nil
 }
-func (w *world) CreateUserToken(context.Context, *apiv1.CreateUserTokenRequest) (*apiv1.CreateUserTokenResponse, error) {
-	return &apiv1.CreateUserTokenResponse{Token: "new.token"}, nil
+func (w *world) CreateUserToken(_ context.Context, r *apiv1.CreateUserTokenRequest) (*apiv1.CreateUserTokenResponse, error) {
+	return &apiv1.CreateUserTokenResponse{Token: "new.token"}, refused("create token", r.GetUser())
 }
 func (w *world) GetGrant(_ context.Context, r *apiv1.GetGrantRequest) (*apiv1.Grant, error) {
 	return &apiv1.Grant{Organization: "acme", Serial: 3, IssuedAt: at(3), Definitions: []string{"gpu", "old"}, Orphans: []string{"old"}, State: "valid", Jws: "a.b.c"}, refused("show the grant", r.GetOrganization())
