@@ -50,9 +50,16 @@ func (a *app) listNodes(ctx context.Context, definition string) error {
 	if err != nil {
 		return err
 	}
+	empty := "no node has joined yet"
+	if definition != "" && len(all.GetNodes()) == 0 {
+		if err := a.configured(ctx, definition); err != nil {
+			return err
+		}
+		empty = "no node belongs to " + definition
+	}
 	t := table{
 		head: []string{"NODE", "STATUS", "DEFINITION", "CORES", "MEMORY", "DEVICES", "REASON", "ARCH", "OS", "CPU", "AGENT", "LAST SEEN"},
-		wide: 7, empty: "no node has joined yet",
+		wide: 7, empty: empty,
 	}
 	for _, n := range all.GetNodes() {
 		t.add(n.GetId(), n.GetId(), n.GetStatus(), n.GetDefinition(),
@@ -226,6 +233,19 @@ func knownSize(c *apiv1.Capacity) string {
 	return size(c.GetMemoryBytes())
 }
 
+// configured fails when there is no definition of this id.
+func (a *app) configured(ctx context.Context, id string) error {
+	all, err := a.definitions(ctx)
+	if err != nil || slices.ContainsFunc(all.GetDefinitions(), func(d *apiv1.Definition) bool { return d.GetId() == id || d.GetConfigured() == id }) {
+		return err
+	}
+	return noDefinition("list nodes of", id, all.GetRevision())
+}
+
+func noDefinition(verb, id string, revision uint64) error {
+	return failf(exitNotFound, "see `substrate node provisioner list`", "cannot %s definition %q: revision %d has none of this id", verb, id, revision)
+}
+
 func (a *app) describeDefinition(ctx context.Context, id string) error {
 	all, err := a.definitions(ctx)
 	if err != nil {
@@ -249,7 +269,7 @@ func (a *app) describeDefinition(ctx context.Context, id string) error {
 			{"Hardware", known}, {"Cores", nonzero(d.GetCapacity().GetCores())}, {"Memory", knownSize(d.GetCapacity())}, {"Devices", devices(d.GetCapacity())},
 		})
 	}
-	return failf(exitNotFound, "see `substrate node provisioner list`", "cannot describe definition %q: revision %d has none of this id", id, all.GetRevision())
+	return noDefinition("describe", id, all.GetRevision())
 }
 
 func (a *app) joinTokenCommand() *cobra.Command {

@@ -244,15 +244,40 @@ func (a *app) workflowCancelCommand() *cobra.Command {
 			if len(args) > 1 {
 				req.Job = args[1]
 			}
+			before, _ := a.workflow(cmd.Context(), req.GetId()) // what is wrong with the id, the next call says
 			w, err := get(cmd.Context(), a, "cancelling the workflow", (*connection).cancelWorkflow, req)
 			if err != nil {
 				return err
+			}
+			if before != nil && over(before, req.GetJob()) {
+				what := "workflow " + w.GetId()
+				if req.GetJob() != "" {
+					what = "job " + req.GetJob()
+				}
+				a.warn("nothing was to be cancelled: %s had ended before", what)
 			}
 			t := table{head: []string{"ID", "NAME", "STATUS", "JOBS"}}
 			t.add(w.GetId(), w.GetId(), w.GetName(), w.GetStatus(), counts(w.GetCounts()))
 			return a.show(w, t)
 		},
 	}
+}
+
+// over reports whether a workflow, or one of its jobs with all tasks, has ended.
+func over(w *apiv1.Workflow, job string) bool {
+	if job == "" {
+		return ended(w.GetStatus())
+	}
+	found := false
+	for _, j := range w.GetJobs() {
+		if j.GetName() == job || strings.HasPrefix(j.GetName(), job+"/") {
+			if !ended(j.GetStatus()) {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
 }
 
 func (a *app) explainWorkflow(cmd *cobra.Command, args []string) error {

@@ -184,7 +184,10 @@ func gpuNode() *apiv1.Node {
 }
 
 func (w *world) ListNodes(_ context.Context, r *apiv1.ListNodesRequest) (*apiv1.ListNodesResponse, error) {
-	if r.GetDefinition() == "none" {
+	if r.GetDefinition() == "missing" { // a coordinator that knows it itself
+		return nil, refused("list the nodes of definition", r.GetDefinition())
+	}
+	if d := r.GetDefinition(); d != "" && d != "gpu" {
 		return &apiv1.ListNodesResponse{}, nil
 	}
 	return &apiv1.ListNodesResponse{Nodes: []*apiv1.Node{gpuNode(), {Id: "n2", Status: "offline", Reason: "no report yet"}}}, nil
