@@ -197,7 +197,7 @@ func (a *Agent) session(ctx context.Context) error {
 	defer slow.Stop()
 	stream, err := agentv1.NewAgentClient(conn).Connect(ctx)
 	if err != nil {
-		return fmt.Errorf("cannot open stream: %w", err)
+		return fmt.Errorf("cannot open stream: %w", plain(err))
 	}
 	hello := &agentv1.Hello{
 		Version: a.opts.Version, BootId: a.boot, ConfigurationRevision: a.node.revision(),
@@ -205,11 +205,11 @@ func (a *Agent) session(ctx context.Context) error {
 	}
 	if err := stream.Send(&agentv1.FromAgent{Message: &agentv1.FromAgent_Hello{Hello: hello}}); err != nil {
 		_, err = stream.Recv() // the stream's own error says more
-		return fmt.Errorf("cannot say hello: %w", err)
+		return fmt.Errorf("cannot say hello: %w", plain(err))
 	}
 	first, err := stream.Recv()
 	if err != nil {
-		return fmt.Errorf("cannot hear the coordinator's welcome: %w", err)
+		return fmt.Errorf("cannot hear the coordinator's welcome: %w", plain(err))
 	}
 	welcome := first.GetWelcome()
 	if welcome == nil {

@@ -36,27 +36,18 @@ type Join struct {
 	Dial  func(context.Context, string) (net.Conn, error) // replaces the network in tests
 }
 
+// Check fails if there is neither an identity nor a token to get one with. It writes nothing.
+func (j Join) Check() error {
+	_, _, err := j.begin()
+	return err
+}
+
 // Identity returns the stored identity, or joins. A coordinator that cannot be reached is tried again
 // until ctx ends; a refusal is final.
 func (j Join) Identity(ctx context.Context) (*identity.Identity, error) {
-	id, err := identity.Load(j.Dir)
-	if err == nil {
-		if err = id.Valid(time.Now()); err == nil {
-			return id, nil
-		}
-	} else if !errors.Is(err, identity.ErrNone) {
-		return nil, err
-	}
-	text, tokenErr := j.Token()
-	switch {
-	case tokenErr != nil:
-		return nil, tokenErr
-	case text == "":
-		return nil, fmt.Errorf("cannot join cluster: %w (%w)", ErrNoToken, err)
-	}
-	token, err := identity.ParseToken(text)
-	if err != nil {
-		return nil, err
+	id, token, err := j.begin()
+	if id != nil || err != nil {
+		return id, err
 	}
 	key, err := identity.PendingKey(j.Dir, rand.Reader)
 	if err != nil {
@@ -70,6 +61,27 @@ func (j Join) Identity(ctx context.Context) (*identity.Identity, error) {
 		return nil, err
 	}
 	return id, id.Save(j.Dir)
+}
+
+// begin finds the stored identity or, without a valid one, reads the token.
+func (j Join) begin() (*identity.Identity, identity.Token, error) {
+	id, err := identity.Load(j.Dir)
+	if err == nil {
+		if err = id.Valid(time.Now()); err == nil {
+			return id, identity.Token{}, nil
+		}
+	} else if !errors.Is(err, identity.ErrNone) {
+		return nil, identity.Token{}, err
+	}
+	text, tokenErr := j.Token()
+	switch {
+	case tokenErr != nil:
+		return nil, identity.Token{}, tokenErr
+	case text == "":
+		return nil, identity.Token{}, fmt.Errorf("cannot join cluster: %w (%w)", ErrNoToken, err)
+	}
+	token, err := identity.ParseToken(text)
+	return nil, token, err
 }
 
 func (j Join) insist(ctx context.Context, token identity.Token, key identity.Key) (*agentv1.JoinResponse, error) {
@@ -96,14 +108,6 @@ func (j Join) insist(ctx context.Context, token identity.Token, key identity.Key
 			return nil, ctx.Err()
 		}
 	}
-}
-
-// plain drops grpc's wording around the coordinator's.
-func plain(err error) error {
-	if s, ok := status.FromError(err); ok {
-		return errors.New(s.Message())
-	}
-	return err
 }
 
 func (j Join) ask(ctx context.Context, pin identity.Pin, req *agentv1.JoinRequest) (*agentv1.JoinResponse, error) {

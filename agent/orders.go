@@ -23,7 +23,7 @@ func (a *Agent) receive(ctx context.Context, stream receiver) error {
 	for {
 		m, err := stream.Recv()
 		if err != nil {
-			return fmt.Errorf("the stream ended: %w", err)
+			return fmt.Errorf("the stream ended: %w", plain(err))
 		}
 		switch m := m.GetMessage().(type) {
 		case *agentv1.ToAgent_Configuration:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 
@@ -16,6 +17,20 @@ import (
 
 func rootFlag(cmd *cobra.Command) *string {
 	return cmd.Flags().String("root", "/", "where the node's files are: / or a directory made by snapshot")
+}
+
+// checkRoot is for a mistyped --root: a directory without files would only be a node that tells nothing.
+func checkRoot(dir string) error {
+	info, err := os.Stat(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return failed(fmt.Errorf("cannot read node files: there is no directory %q", dir), "check --root")
+	case err != nil:
+		return failed(fmt.Errorf("cannot read node files: %w", err), "check --root")
+	case !info.IsDir():
+		return failed(fmt.Errorf("cannot read node files: %q is not a directory", dir), "check --root")
+	}
+	return nil
 }
 
 func outputFlag(cmd *cobra.Command, words ...string) *string {
@@ -38,6 +53,9 @@ func inspectCommand() *cobra.Command {
 		if err := checkOutput(*form, "table", "json"); err != nil {
 			return err
 		}
+		if err := checkRoot(*dir); err != nil {
+			return err
+		}
 		facts, warnings := hwinfo.Read(*dir)
 		if *form == "json" {
 			return writeJSON(cmd.OutOrStdout(), struct {
@@ -58,6 +76,9 @@ func evalCommand() *cobra.Command {
 	dir, form := rootFlag(cmd), outputFlag(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkOutput(*form, "text", "json"); err != nil {
+			return err
+		}
+		if err := checkRoot(*dir); err != nil {
 			return err
 		}
 		facts, _ := hwinfo.Read(*dir)
@@ -95,6 +116,9 @@ func snapshotCommand() *cobra.Command {
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if args[0] == "" {
 			return usage(errors.New("cannot take snapshot: the directory's name is empty"), "")
+		}
+		if err := checkRoot(*dir); err != nil {
+			return err
 		}
 		return hwinfo.Snapshot(*dir, args[0])
 	}

@@ -24,8 +24,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
 
 	"substrate/hwinfo"
 	"substrate/proto/agentv1"
@@ -48,6 +51,7 @@ func TestCommands(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "etc", "os-release"), []byte("ID=testos\nPRETTY_NAME=\"Test OS\"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	unused := filepath.Join(t.TempDir(), "s")
 	tests := []struct {
 		name     string
 		args     []string
@@ -60,6 +64,10 @@ func TestCommands(t *testing.T) {
 		{"unknown flag", []string{"inspect", "--dance"}, exitUsage, "", "cannot read flags: unknown flag: --dance"},
 		{"table", []string{"inspect", "--root", root}, exitOK, "Test OS", ""},
 		{"unknown form", []string{"inspect", "-o", "xml"}, exitUsage, "", "use table or json"},
+		{"no root", []string{"inspect", "--root", "/no/such"}, exitFailed, "", "there is no directory \"/no/such\"\nhint: check --root"},
+		{"root is a file", []string{"eval", "--root", "/etc/passwd", "1"}, exitFailed, "", "is not a directory"},
+		{"no root to copy", []string{"snapshot", "--root", "/no/such", filepath.Join(t.TempDir(), "copy")}, exitFailed, "", "there is no directory"},
+		{"no root to report", []string{"run", "--coordinator", "x:1", "--root", "/no/such"}, exitFailed, "", "there is no directory"},
 		{"text", []string{"eval", "--root", root, "osrelease.id"}, exitOK, "testos\n", ""},
 		{"truth", []string{"eval", "--root", root, `osrelease.id == "testos"`}, exitOK, "true\n", ""},
 		{"json", []string{"eval", "--root", root, "-o", "json", "osrelease.id"}, exitOK, "\"testos\"\n", ""},
@@ -70,7 +78,7 @@ func TestCommands(t *testing.T) {
 		{"snapshot again", []string{"snapshot", root}, exitFailed, "", "not empty"},
 		{"no coordinator", []string{"run"}, exitUsage, "", "give --coordinator host:port"},
 		{"bad level", []string{"run", "--coordinator", "x:1", "--log-level", "loud"}, exitUsage, "", `unknown level "loud"`},
-		{"no token", []string{"run", "--coordinator", "127.0.0.1:1", "--state-dir", filepath.Join(t.TempDir(), "s")}, exitFailed, "", "no join token"},
+		{"no token", []string{"run", "--coordinator", "127.0.0.1:1", "--state-dir", unused}, exitFailed, "", "no join token"},
 		{"bad token", []string{"run", "--coordinator", "127.0.0.1:1", "--state-dir", filepath.Join(t.TempDir(), "s"), "--join-token-file", "/dev/null"}, exitFailed, "", "hint: ask an administrator"},
 	}
 	for _, tt := range tests {
@@ -80,6 +88,9 @@ func TestCommands(t *testing.T) {
 				t.Errorf("exit %d\n%s\n%s", code, out, errOut)
 			}
 		})
+	}
+	if _, err := os.Stat(unused); err == nil {
+		t.Error("a state directory without a node is left over")
 	}
 	var got struct{ Facts hwinfo.Facts }
 	_, out, _ := invoke("inspect", "--root", root, "-o", "json")
@@ -112,6 +123,7 @@ type site struct {
 	ca      *x509.Certificate
 	address string
 	joins   chan *agentv1.JoinRequest
+	refusal error
 	heard   chan *agentv1.FromAgent
 	orders  chan *agentv1.ToAgent
 }
@@ -178,6 +190,9 @@ func (s *site) token() string {
 
 func (s *site) Join(_ context.Context, r *agentv1.JoinRequest) (*agentv1.JoinResponse, error) {
 	s.joins <- r
+	if s.refusal != nil {
+		return nil, s.refusal
+	}
 	csr, err := x509.ParseCertificateRequest(r.Csr)
 	if err != nil {
 		return nil, err
@@ -311,7 +326,8 @@ func TestJoinRefusesAStranger(t *testing.T) {
 	honest, stranger := newSite(t), newSite(t)
 	t.Setenv(joinTokenEnv, honest.token())
 	code, _, errOut := invoke("run", "--coordinator", stranger.address, "--state-dir", filepath.Join(t.TempDir(), "s"), "--node", "n1")
-	if code != exitFailed || !strings.Contains(errOut, "cannot join cluster at") || len(stranger.joins) != 0 {
+	want := "cannot join cluster at " + stranger.address + ": cannot trust coordinator: no CA in its chain has the pin of the join token\n"
+	if code != exitFailed || !strings.Contains(errOut, want) || len(stranger.joins) != 0 {
 		t.Errorf("exit %d, %d joins: %s", code, len(stranger.joins), errOut)
 	}
 	if strings.Contains(errOut, "secret") || strings.Contains(errOut, strings.Split(honest.token(), ".")[1]) {
@@ -319,6 +335,33 @@ func TestJoinRefusesAStranger(t *testing.T) {
 	}
 	if _, ok := os.LookupEnv(joinTokenEnv); ok {
 		t.Error("the token is still in the environment")
+	}
+}
+
+func TestJoinRefused(t *testing.T) {
+	told, err := status.New(codes.PermissionDenied, "cannot redeem join token: it is used up").
+		WithDetails(&errdetails.ErrorInfo{Domain: "substrate", Metadata: map[string]string{"hint": "make another"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name    string
+		refusal error
+		want    string
+	}{
+		{"the coordinator's hint", told.Err(), ": cannot redeem join token: it is used up\nhint: make another\n"},
+		{"the port of users", status.Error(codes.Unimplemented, "unknown service substrate.agent.v1.Enrolment"),
+			": this is the coordinator's port for users; nodes have one of their own\nhint: give the port of --agent-listen"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSite(t)
+			s.refusal = tt.refusal
+			t.Setenv(joinTokenEnv, s.token())
+			code, _, errOut := invoke("run", "--coordinator", s.address, "--state-dir", filepath.Join(t.TempDir(), "s"), "--node", "n1")
+			if code != exitFailed || !strings.Contains(errOut, tt.want) {
+				t.Errorf("exit %d: %s", code, errOut)
+			}
+		})
 	}
 }
 

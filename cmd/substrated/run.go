@@ -74,6 +74,9 @@ func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
 	if f.coordinator == "" {
 		return usage(errors.New("cannot run agent: no coordinator is named"), "give --coordinator host:port")
 	}
+	if err := checkRoot(f.root); err != nil {
+		return err
+	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
@@ -87,16 +90,19 @@ func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
 			return failed(fmt.Errorf("cannot remove old ready file: %w", err), "")
 		}
 	}
-	lock, err := lockState(f.stateDir)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
 	token, err := joinToken(f.tokenFile)
 	if err != nil {
 		return err
 	}
 	join := agent.Join{Coordinator: f.coordinator, Dir: filepath.Join(f.stateDir, "identity"), Node: f.node, Token: token, Log: log}
+	if err := join.Check(); err != nil { // before anything is made on the disk
+		return failed(err, joinHint(err))
+	}
+	lock, err := lockState(f.stateDir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	id, err := join.Identity(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -167,6 +173,10 @@ func joinToken(file string) (func() (string, error), error) {
 func joinHint(err error) string {
 	if errors.Is(err, agent.ErrNoToken) {
 		return "ask an administrator for a join token, then give --join-token-file or " + joinTokenEnv
+	}
+	var hinted interface{ Hint() string }
+	if errors.As(err, &hinted) {
+		return hinted.Hint()
 	}
 	return ""
 }
