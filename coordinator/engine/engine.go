@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -63,6 +64,8 @@ type Engine struct {
 	stopped     chan struct{} // closed when Run has returned
 	state       *state
 	events      *eventRing
+	history     sync.Mutex // the events of the whole cluster are read for one caller at a time
+	newest      uint64     // store revision of the newest record seen while loading
 	sessions    sessions
 	credentials credentials
 	ec2         *spec.Catalogue
@@ -217,10 +220,11 @@ func (e *Engine) failed(ctx context.Context, batch []*command, cause error) erro
 		}
 		close(c.done)
 	}
-	e.sessions.closeAll()
+	old := e.state
 	var err error
 	for try := range 5 {
 		if err = e.reload(ctx); err == nil {
+			e.carry(old, e.state)
 			return nil
 		}
 		select {

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"math"
 	"slices"
 	"sync"
 
@@ -54,6 +56,9 @@ func (r *eventRing) close() {
 func (r *eventRing) after(seq uint64) (events []Event, more <-chan struct{}, gap, closed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if seq == math.MaxUint64 {
+		return nil, r.changed, false, r.closed
+	}
 	i, _ := slices.BinarySearchFunc(r.events, seq+1, func(ev Event, seq uint64) int {
 		switch {
 		case ev.Sequence < seq:
@@ -151,46 +156,69 @@ func ofWorkflow(events []Event, id coordinator.WorkflowID, after *uint64) []Even
 	return out
 }
 
-// storedEvents sends what the store holds after a sequence and up to another, in order.
+// eventPage is how many records of events are read at a time; each holds what one turn told of one workflow.
+const eventPage = 64
+
+// storedEvents sends what the store holds after a sequence and up to another, in order. The records of one
+// workflow stand in the order of their first events and overlap within a turn only, so they are sent while
+// they are read; those of the whole cluster are gathered and sorted, for one caller at a time.
 func (e *Engine) storedEvents(ctx context.Context, id coordinator.WorkflowID, after, upTo uint64, send func([]Event) error) error {
-	prefix := prefixEvent
-	if id != "" {
-		prefix += string(id) + "/"
+	bySequence := func(a, b Event) int { return cmp.Compare(a.Sequence, b.Sequence) }
+	prefix, gather := prefixEvent+string(id)+"/", false
+	if id == "" {
+		prefix, gather = prefixEvent, true
+		e.history.Lock()
+		defer e.history.Unlock()
 	}
-	var found []Event
-	err := walk(ctx, e.opt.Store, prefix, func(entry store.Entry) error {
+	var held []Event
+	flush := func(before uint64) error {
+		slices.SortFunc(held, bySequence)
+		n, _ := slices.BinarySearchFunc(held, before, func(ev Event, seq uint64) int { return cmp.Compare(ev.Sequence, seq) })
+		const atOnce = 1000
+		for chunk := range slices.Chunk(held[:n], atOnce) {
+			if err := send(slices.Clone(chunk)); err != nil {
+				return err
+			}
+		}
+		held = slices.Delete(held, 0, n)
+		return nil
+	}
+	err := e.readEvents(ctx, prefix, after, upTo, func(first uint64, events []Event) error {
+		if !gather {
+			if err := flush(first); err != nil {
+				return err
+			}
+		}
+		held = append(held, events...)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return flush(math.MaxUint64)
+}
+
+// readEvents visits the events of records, those of one record in order.
+func (e *Engine) readEvents(ctx context.Context, prefix string, after, upTo uint64, visit func(first uint64, events []Event) error) error {
+	return walk(ctx, e.opt.Store, prefix, eventPage, func(entry store.Entry) error {
 		var events []Event
 		if err := json.Unmarshal(entry.Value, &events); err != nil {
 			return coordinator.Errorf(coordinator.ErrInternal, "read events", "record %s: %w", entry.Key, err)
 		}
-		for _, ev := range events {
-			if ev.Sequence > after && ev.Sequence <= upTo {
-				found = append(found, ev)
-			}
+		if len(events) == 0 {
+			return nil
 		}
-		return nil
+		first := events[0].Sequence
+		events = slices.DeleteFunc(events, func(ev Event) bool { return ev.Sequence <= after || ev.Sequence > upTo })
+		if len(events) == 0 {
+			return nil
+		}
+		return visit(first, events)
 	})
-	if err != nil || len(found) == 0 {
-		return err
-	}
-	slices.SortFunc(found, func(a, b Event) int {
-		if a.Sequence < b.Sequence {
-			return -1
-		}
-		return 1
-	})
-	const atOnce = 1000
-	for chunk := range slices.Chunk(found, atOnce) {
-		if err := send(chunk); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
-// walk visits every entry under a prefix in key order.
-func walk(ctx context.Context, st store.Store, prefix string, visit func(store.Entry) error) error {
-	const page = 1000
+// walk visits every entry under a prefix in key order, so many at a time.
+func walk(ctx context.Context, st store.Store, prefix string, page int, visit func(store.Entry) error) error {
 	for after := ""; ; {
 		entries, err := st.List(ctx, prefix, after, page)
 		if err != nil {

@@ -245,3 +245,40 @@ func TestBackfill(t *testing.T) {
 		old = old.Clone()
 	}
 }
+
+// TestARefusedWriteCostsNoNodeItsStream: the store is full for one request; nodes stay connected and go on.
+func TestARefusedWriteCostsNoNodeItsStream(t *testing.T) {
+	for name, fault := range map[string]store.Fault{"full": {Err: store.ErrFull}, "unknown, applied": {Apply: -1}} {
+		t.Run(name, func(t *testing.T) {
+			st := store.NewMemory()
+			c := newCluster(t, st)
+			c.set(plainConfig)
+			h := newHost("n1", 4, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			streams := make(chan struct{})
+			go func() { defer close(streams); h.serve(ctx, t, c.engine) }() // one stream, no reconnect
+			defer func() { cancel(); <-streams }()
+			awaitNode(t, c, "n1", NodeReady)
+			st.FailCommit(1, fault)
+			if _, err := c.engine.StartWorkflow(t.Context(), c.admin, StartWorkflow{File: "w", YAML: []byte(chain)}); err == nil {
+				t.Fatal("the write was to fail")
+			}
+			awaitNode(t, c, "n1", NodeReady)
+			w := c.start("version: v1\nname: after\njobs: {j: {command: [x]}}\n")
+			c.awaitStatus(w.ID, coordinator.StatusRunning)
+			list, _, err := c.engine.Workflows(t.Context(), c.admin, "running", Page{})
+			want := 1
+			if fault.Apply == -1 {
+				want = 2 // it stands, and its first job was ordered though nobody heard
+			}
+			if err != nil || len(list) != want {
+				t.Errorf("%d workflows run, want %d (%v)", len(list), want, err)
+			}
+			select {
+			case <-streams:
+				t.Error("the stream ended")
+			default:
+			}
+		})
+	}
+}

@@ -63,7 +63,7 @@ func (e *Engine) load(ctx context.Context) (*state, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := getJSON(ctx, e.opt.Store, keyCluster, &s.cluster); err != nil || s.cluster.ID == "" {
+	if err := e.getJSON(ctx, keyCluster, &s.cluster); err != nil || s.cluster.ID == "" {
 		return s, err
 	}
 	if s.cluster.Schema > schemaVersion {
@@ -78,17 +78,29 @@ func (e *Engine) load(ctx context.Context) (*state, error) {
 		}
 	}
 	s.config.regroup(s.nodes)
+	s.fence = e.newest
 	return s, nil
 }
 
-func getJSON(ctx context.Context, st store.Store, key string, into any) error {
-	entry, err := st.Get(ctx, key)
+// scan visits records and remembers the newest revision: the fence of this life, before its first write.
+func (e *Engine) scan(ctx context.Context, prefix string, visit func(store.Entry) error) error {
+	return walk(ctx, e.opt.Store, prefix, loadPage, func(entry store.Entry) error {
+		e.newest = max(e.newest, uint64(entry.Revision))
+		return visit(entry)
+	})
+}
+
+const loadPage = 1000
+
+func (e *Engine) getJSON(ctx context.Context, key string, into any) error {
+	entry, err := e.opt.Store.Get(ctx, key)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("cannot read %s: %w", key, err)
 	}
+	e.newest = max(e.newest, uint64(entry.Revision))
 	return decode(entry, into)
 }
 
@@ -101,7 +113,7 @@ func decode(entry store.Entry, into any) error {
 
 // each decodes every record under a prefix.
 func each[T any](ctx context.Context, e *Engine, prefix string, visit func(id string, v T) error) error {
-	return walk(ctx, e.opt.Store, prefix, func(entry store.Entry) error {
+	return e.scan(ctx, prefix, func(entry store.Entry) error {
 		var v T
 		if err := decode(entry, &v); err != nil {
 			return err
@@ -118,7 +130,7 @@ func (e *Engine) loadSecrets(ctx context.Context, s *state) error {
 	if s.ca, err = auth.ParseCA(entry.Value); err != nil {
 		return err
 	}
-	return walk(ctx, e.opt.Store, prefixGrantKey, func(entry store.Entry) error {
+	return e.scan(ctx, prefixGrantKey, func(entry store.Entry) error {
 		key, err := grant.ParseKey(entry.Value)
 		if err != nil {
 			return err
@@ -147,7 +159,7 @@ func (e *Engine) loadGrants(ctx context.Context, s *state) error {
 		}
 		return nil
 	})
-	return errors.Join(err, walk(ctx, e.opt.Store, prefixGrant, func(entry store.Entry) error {
+	return errors.Join(err, e.scan(ctx, prefixGrant, func(entry store.Entry) error {
 		if o := s.orgs[coordinator.OrganizationID(strings.TrimPrefix(entry.Key, prefixGrant))]; o != nil {
 			o.jws = string(entry.Value)
 		}
@@ -194,7 +206,7 @@ func (e *Engine) loadNodes(ctx context.Context, s *state) error {
 	if err != nil {
 		return err
 	}
-	return walk(ctx, e.opt.Store, prefixFacts, func(entry store.Entry) error {
+	return e.scan(ctx, prefixFacts, func(entry store.Entry) error {
 		n := s.nodes[coordinator.NodeID(strings.TrimPrefix(entry.Key, prefixFacts))]
 		if n == nil {
 			return nil
@@ -255,7 +267,7 @@ func (e *Engine) loadAllocations(ctx context.Context, s *state) error {
 
 // loadEvents finds the number of the last event. Followers of older ones read the store.
 func (e *Engine) loadEvents(ctx context.Context, s *state) error {
-	if err := getJSON(ctx, e.opt.Store, keySequence, &s.seq); err != nil {
+	if err := e.getJSON(ctx, keySequence, &s.seq); err != nil {
 		return err
 	}
 	e.events.reset(s.seq)

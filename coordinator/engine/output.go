@@ -50,8 +50,14 @@ func logErrorKind(err error) coordinator.ErrorKind {
 	return coordinator.ErrInternal
 }
 
+// maxRunID is longer than any run id of ours.
+const maxRunID = 512
+
 // rankOf is this node's rank in a run, -1 when it was never placed here.
 func (s *Session) rankOf(run coordinator.RunID) (rank int, err error) {
+	if len(run) > maxRunID {
+		return -1, nil
+	}
 	s.mu.Lock()
 	rank, seen := s.ranks[run]
 	s.mu.Unlock()

@@ -134,9 +134,7 @@ func (e *Engine) Connect(ctx context.Context, id coordinator.NodeID, h Hello) (*
 			n.session.shut()
 			e.sessions.remove(n.session)
 		}
-		// The first stream of this coordinator's life writes: what it orders must carry a later fence than
-		// anything that was ordered before, and nodes refuse an older one.
-		if n.record.BootID != h.BootID || n.record.LastSeen.IsZero() || t.state.fence == 0 {
+		if n.record.BootID != h.BootID || n.record.LastSeen.IsZero() {
 			n.record.BootID, n.record.LastSeen = h.BootID, t.now
 			t.put(prefixNode+string(id), n.record)
 			t.group()
@@ -187,6 +185,45 @@ func (t *tx) reconcile(n *node, runs []RunStatus) {
 			t.nodeFault(a, n.id, fmt.Sprintf("node %s no longer knows the run", n.id))
 		}
 	}
+}
+
+// carry takes the living streams over into a state that was read again after a failed write. What the write
+// may have decided without anybody hearing is ordered again: orders are idempotent by run id.
+func (e *Engine) carry(old, now *state) {
+	for id, was := range old.nodes {
+		if was.session == nil {
+			continue
+		}
+		n := now.nodes[id]
+		if n == nil {
+			n = newNode(id)
+			n.record = was.record
+			now.nodes[id] = n
+		}
+		n.session, n.version, n.caller, n.lastSeen = was.session, was.version, was.caller, was.lastSeen
+		n.lost = false
+		if len(n.raw) == 0 { // its report could not be written
+			n.learn(was.facts, was.raw, was.warnings)
+		}
+		n.warnings = was.warnings
+		if was.revision == now.config.Revision {
+			n.revision, n.conditions, n.conflicts = was.revision, was.conditions, was.conflicts
+		} else {
+			n.session.push(ToNode{Configuration: now.config.forNodes})
+		}
+		delete(now.absent, id)
+		for _, a := range sortedAllocations(n.active) {
+			switch r := a.rank(id); {
+			case r == nil || r.State == RunEnded:
+			case a.record.Stop != "":
+				t := &tx{engine: e, state: now, now: e.opt.Now().UTC()}
+				n.session.push(ToNode{Stop: &StopRun{Run: a.run(), Grace: t.graceLeft(a), Reason: string(a.record.Stop)}})
+			case r.State == RunStarting:
+				n.session.push(ToNode{Start: now.startRun(a, id)})
+			}
+		}
+	}
+	now.config.regroup(now.nodes)
 }
 
 // graceLeft is how long a run that is being ended still has: what is left of a notice, else the kill timeout.

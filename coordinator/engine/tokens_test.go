@@ -64,7 +64,7 @@ func (c *cluster) shape(st store.Store) string {
 	}); err != nil {
 		c.t.Fatal(err)
 	}
-	if err := walk(c.t.Context(), st, "", func(entry store.Entry) error {
+	if err := walk(c.t.Context(), st, "", loadPage, func(entry store.Entry) error {
 		_, err := fmt.Fprintln(&b, entry.Key, entry.Revision)
 		return err
 	}); err != nil {

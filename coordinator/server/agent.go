@@ -315,7 +315,7 @@ func (s *agentService) report(ctx context.Context, session sessionReports, batch
 				n++
 			}
 			statuses := each(batch[:n], func(f *agentv1.FromAgent) *agentv1.RunStatus { return f.GetRunStatus() })
-			err = session.RunStatus(ctx, each(statuses, runStatusFromProto))
+			err = session.RunStatus(ctx, runStatuses(statuses))
 		case *agentv1.FromAgent_LogChunk:
 			err = s.appendLog(session, m.LogChunk, a)
 		case *agentv1.FromAgent_Hardware:

@@ -2,6 +2,7 @@ package server
 
 import (
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -18,27 +19,87 @@ func moment(t *timestamppb.Timestamp) time.Time {
 	return t.AsTime()
 }
 
+// What a node says is bounded here: no text of a node costs the coordinator more than these.
+const (
+	maxRunID      = 512
+	maxNodeText   = 4 << 10
+	maxNodeWord   = 256
+	maxParts      = 32
+	maxRuntimes   = 16
+	maxSignal     = 64
+	exitCodeRange = 256
+)
+
+// bounded cuts a text at a whole character.
+func bounded(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	cut := most
+	for cut > 0 && !utf8.RuneStart(s[cut]) {
+		cut--
+	}
+	return s[:cut] + "…"
+}
+
 func helloFromProto(h *agentv1.Hello) engine.Hello {
+	runtimes := h.GetRuntimes()
 	return engine.Hello{
-		Version: h.GetVersion(), BootID: h.GetBootId(), Revision: coordinator.Revision(h.GetConfigurationRevision()),
-		Runs: each(h.GetRuns(), runStatusFromProto), RunsAsCaller: h.GetRunsAsCaller(), Runtimes: h.GetRuntimes(),
+		Version: bounded(h.GetVersion(), maxNodeWord), BootID: bounded(h.GetBootId(), maxNodeWord),
+		Revision: coordinator.Revision(h.GetConfigurationRevision()), Runs: runStatuses(h.GetRuns()),
+		RunsAsCaller: h.GetRunsAsCaller(), Runtimes: runtimes[:min(len(runtimes), maxRuntimes)],
 	}
 }
 
-func runStatusFromProto(r *agentv1.RunStatus) engine.RunStatus {
-	return engine.RunStatus{
+// runStatuses leaves out reports that cannot be about a run of ours.
+func runStatuses(reports []*agentv1.RunStatus) []engine.RunStatus {
+	out := make([]engine.RunStatus, 0, len(reports))
+	for _, r := range reports {
+		if st, ok := runStatusFromProto(r); ok {
+			out = append(out, st)
+		}
+	}
+	return out
+}
+
+// runStatusFromProto refuses ids and states that no run has; a cause that is not known is the loss of the
+// status, and numbers are what a kernel could give.
+func runStatusFromProto(r *agentv1.RunStatus) (st engine.RunStatus, ok bool) {
+	st = engine.RunStatus{
 		Run: coordinator.RunID(r.GetRunId()), State: engine.RunState(r.GetState()), Cause: engine.Cause(r.GetCause()),
-		ExitCode: r.GetExitCode(), Signal: r.GetSignal(), Message: r.GetMessage(),
+		Message: bounded(r.GetMessage(), maxNodeText),
 		Started: moment(r.GetStarted()), Ended: moment(r.GetEnded()),
 		StdoutBytes: r.GetStdoutBytes(), StderrBytes: r.GetStderrBytes(),
 	}
+	if len(st.Run) == 0 || len(st.Run) > maxRunID {
+		return st, false
+	}
+	switch st.State {
+	case engine.RunStarting, engine.RunRunning:
+		st.Cause = ""
+		return st, true
+	case engine.RunEnded:
+	default:
+		return st, false
+	}
+	switch st.Cause {
+	case engine.CauseExited:
+		st.ExitCode = r.GetExitCode() & (exitCodeRange - 1)
+	case engine.CauseSignalled, engine.CauseStopped, engine.CauseWalltime, engine.CauseOOM:
+		st.Signal = min(max(r.GetSignal(), 0), maxSignal)
+	case engine.CauseStartFailed, engine.CauseLostStatus:
+	default:
+		st.Message = bounded("unknown cause "+string(st.Cause)+": "+st.Message, maxNodeText)
+		st.Cause = engine.CauseLostStatus
+	}
+	return st, true
 }
 
 func hardwareFromProto(h *agentv1.HardwareReport) engine.HardwareReport {
 	return engine.HardwareReport{
 		Digest: h.GetDigest(), Facts: h.GetFactsJson(),
 		Warnings: each(h.GetWarnings(), func(w *agentv1.Warning) engine.NodeWarning {
-			return engine.NodeWarning{Source: w.GetSource(), Message: w.GetMessage()}
+			return engine.NodeWarning{Source: bounded(w.GetSource(), maxNodeWord), Message: bounded(w.GetMessage(), maxNodeText)}
 		}),
 	}
 }
@@ -47,14 +108,25 @@ func conditionsFromProto(c *agentv1.ConditionResults) engine.ConditionReport {
 	return engine.ConditionReport{
 		Revision: coordinator.Revision(c.GetRevision()),
 		Results: each(c.GetResults(), func(r *agentv1.ConditionResult) engine.ConditionView {
+			parts := r.GetParts()
 			return engine.ConditionView{
-				Definition: coordinator.DefinitionID(r.GetDefinition()), Value: r.GetValue(), Error: r.GetError(),
-				Parts: each(r.GetParts(), func(p *agentv1.ConditionPart) engine.ConditionPart {
-					return engine.ConditionPart{Source: p.GetSource(), Value: p.GetValue(), Seen: p.GetSeen()}
-				}),
+				Definition: coordinator.DefinitionID(bounded(r.GetDefinition(), maxNodeWord)),
+				Value:      bounded(r.GetValue(), maxNodeWord), Error: bounded(r.GetError(), maxNodeText),
+				Parts: each(parts[:min(len(parts), maxParts)], conditionPart),
 			}
 		}),
 	}
+}
+
+func conditionPart(p *agentv1.ConditionPart) engine.ConditionPart {
+	out := engine.ConditionPart{Source: bounded(p.GetSource(), maxNodeText), Value: bounded(p.GetValue(), maxNodeWord), Seen: map[string]string{}}
+	for fact, value := range p.GetSeen() {
+		if len(out.Seen) == maxParts {
+			break
+		}
+		out.Seen[bounded(fact, maxNodeWord)] = bounded(value, maxNodeText)
+	}
+	return out
 }
 
 func offsetToProto(o engine.LogOffset) *agentv1.LogOffset {
