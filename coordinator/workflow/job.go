@@ -46,6 +46,24 @@ func (l layers) sub(key string) layers {
 	return out
 }
 
+// subOf is sub for a map that people like to write as one value; bare reports it if it can tell what is meant.
+func (l layers) subOf(key string, bare func(strictyaml.Value) bool) layers {
+	var out layers
+	for _, o := range l {
+		if v := o.Take(key); v.Valid() && !bare(v) {
+			out = append(out, v.ObjectFold())
+		}
+	}
+	return out
+}
+
+// refuse says what to write instead of a key that people guess.
+func (l layers) refuse(key, hint string) {
+	for _, o := range l {
+		o.Refuse(key, fmt.Sprintf("unknown key %q", key), hint)
+	}
+}
+
 func (l layers) close() {
 	for _, o := range l {
 		o.Close()
@@ -202,6 +220,10 @@ func (j *job) work(own strictyaml.Value) {
 // environment reads KEY=VALUE texts. A name is letters, digits and _, not beginning with a
 // digit, as POSIX shells take it.
 func environment(v strictyaml.Value) ([]string, bool) {
+	if v.IsMap() {
+		v.Report(strictyaml.SeverityError, strictyaml.CodeType, "expected a list of texts NAME=VALUE, found a map", asList(v.Quiet()))
+		return nil, false
+	}
 	list, ok := v.List()
 	out := make([]string, 0, len(list))
 	seen := make(map[string]bool, len(list))
@@ -227,6 +249,19 @@ func environment(v strictyaml.Value) ([]string, bool) {
 		out = append(out, s)
 	}
 	return out, ok
+}
+
+// asList shows how the first variable of a map is written in a list.
+func asList(v strictyaml.Value) string {
+	text := "NAME=VALUE"
+	if entries, _ := v.Entries(); len(entries) > 0 {
+		value, ok := entries[0].Value.Text()
+		if !ok || strings.ContainsAny(value, "\n,[]{}:#'\"&*!|>%@`") || len(value) > 40 {
+			value = "VALUE"
+		}
+		text = entries[0].Name + "=" + value
+	}
+	return "write [" + text + "]"
 }
 
 func envName(s string) bool {
@@ -275,7 +310,10 @@ func hostPath(v strictyaml.Value) (string, bool) {
 // resources: left out means 1 core, 1 GiB, no devices.
 func (j *job) resources(l layers) {
 	r := &j.spec.Resources
-	cpu, memory := l.sub("cpu"), l.sub("memory")
+	l.refuse("mem", "write memory: {size: 4GiB}")
+	l.refuse("cpus", "write cpu: {cores: 4}")
+	l.refuse("cores", "write cpu: {cores: 4}")
+	cpu, memory := l.subOf("cpu", bareCores), l.subOf("memory", bareSize)
 	r.Cores = get(cpu, "cores", 1, func(v strictyaml.Value) (coordinator.Cores, bool) {
 		n, ok := v.Int(1, 1<<20)
 		return coordinator.Cores(n), ok
@@ -302,6 +340,31 @@ func (j *job) resources(l layers) {
 	l.close()
 }
 
+func bareCores(v strictyaml.Value) bool {
+	if v.IsMap() || v.IsList() {
+		return false
+	}
+	n, ok := v.Quiet().Int(1, 1<<20)
+	if ok {
+		v.Report(strictyaml.SeverityError, strictyaml.CodeType, fmt.Sprintf("expected a map, found the number %d", n), fmt.Sprintf("write {cores: %d}", n))
+	}
+	return ok
+}
+
+func bareSize(v strictyaml.Value) bool {
+	if !v.IsText() {
+		return false
+	}
+	if _, ok := v.Quiet().Size(); !ok {
+		return false
+	}
+	text, ok := v.Quiet().Text()
+	if ok {
+		v.Report(strictyaml.SeverityError, strictyaml.CodeType, fmt.Sprintf("expected a map, found the text %q", text), "write {size: "+text+"}")
+	}
+	return ok
+}
+
 // exclusive is a truth value, or says how far: job or workflow.
 func exclusive(v strictyaml.Value) (coordinator.Exclusive, bool) {
 	if v.IsText() {
@@ -322,6 +385,14 @@ func (j *job) limits(l layers, kind coordinator.Kind) {
 	execute := timeout.take("execute")
 	timeout.close()
 	minutes := l.take("max-minutes")
+	if execute.Valid() && minutes.Valid() && execute.IsQuiet() != minutes.IsQuiet() {
+		// The job's own limit replaces the defaults', whichever way each is written.
+		if execute.IsQuiet() {
+			execute = strictyaml.Value{}
+		} else {
+			minutes = strictyaml.Value{}
+		}
+	}
 	var byTimeout, byMinutes time.Duration
 	if execute.Valid() {
 		byTimeout = limit(execute, strictyaml.Value.Duration)
@@ -335,9 +406,9 @@ func (j *job) limits(l layers, kind coordinator.Kind) {
 	s.Walltime = max(byTimeout, byMinutes)
 	if byTimeout > 0 && byMinutes > 0 {
 		s.Walltime = min(byTimeout, byMinutes)
-		if byTimeout != byMinutes {
-			j.own(minutes).Report(strictyaml.SeverityWarning, codeTwoLimits,
-				fmt.Sprintf("max-minutes (%s) and policy.timeout.execute (%s) are both given, the shorter holds", byMinutes, byTimeout), "keep one")
+		if byTimeout != byMinutes { // of the defaults' two, the defaults tell
+			minutes.Report(strictyaml.SeverityWarning, codeTwoLimits,
+				fmt.Sprintf("max-minutes (%s) and policy.timeout.execute (%s) are both given, the shorter holds", brief(byMinutes), brief(byTimeout)), "keep one")
 		}
 	}
 	restart := policy.take("restart")
@@ -350,6 +421,18 @@ func (j *job) limits(l layers, kind coordinator.Kind) {
 		s.Restart, _ = strictyaml.Enum[coordinator.RestartPolicy](restart)
 	}
 	j.fitting(kind, restart, execute, minutes)
+}
+
+// brief writes a duration as people do: 9m, not 9m0s.
+func brief(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
 }
 
 // fitting refuses limits on services and endless jobs. A limit in the defaults is meant for
