@@ -12,6 +12,7 @@ const (
 	defaultKillAfter = 10 * time.Second
 	scanFresh        = 20 * time.Millisecond // many stops at once share one look at /proc
 	maxKillRounds    = 200
+	maxChildLists    = 16
 	reasonPreempted  = "preempted" // of a stop whose grace is a notice
 )
 
@@ -194,17 +195,27 @@ func (k *keeper) leftovers(r *run) []procStat {
 	if r.adopted {
 		return k.strayed(r, processes())
 	}
-	pids, err := threadChildren(os.Getpid())
-	if err != nil { // a kernel without CONFIG_PROC_CHILDREN
-		return k.strayed(r, processes())
-	}
-	if len(pids) == 0 {
-		return nil
-	}
+	// An orphan that dies between the list and the look at it leaves its children to a later list: so
+	// the list is read until it names nobody new.
 	var orphans []procStat
-	for _, pid := range pids {
-		if s, err := readStat(pid); err == nil {
-			orphans = append(orphans, s)
+	seen := map[int]bool{}
+	for range maxChildLists {
+		pids, err := threadChildren(os.Getpid())
+		if err != nil { // a kernel without CONFIG_PROC_CHILDREN
+			return k.strayed(r, processes())
+		}
+		known := len(seen)
+		for _, pid := range pids {
+			if seen[pid] {
+				continue
+			}
+			seen[pid] = true
+			if s, err := readStat(pid); err == nil {
+				orphans = append(orphans, s)
+			}
+		}
+		if len(seen) == known {
+			break
 		}
 	}
 	return k.strayed(r, orphans)
