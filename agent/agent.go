@@ -157,7 +157,12 @@ func (a *Agent) connectLoop(ctx context.Context) {
 		}
 		wait := rand.N(limit)
 		limit = min(2*limit, a.opts.ReconnectMax)
-		a.opts.Log.Warn("no stream to the coordinator", "coordinator", a.opts.Coordinator, "error", err, "retry", wait.Round(time.Millisecond))
+		attrs := []any{"coordinator", a.opts.Coordinator, "error", err, "retry", wait.Round(time.Millisecond)}
+		var told *answer
+		if errors.As(err, &told) && told.hint != "" {
+			attrs = append(attrs, "hint", told.hint)
+		}
+		a.opts.Log.Warn("no stream to the coordinator", attrs...)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
