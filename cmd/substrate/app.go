@@ -96,6 +96,7 @@ func (a *app) root() *cobra.Command {
 		argumentsByName(c)
 		groupsNeedVerbs(c)
 	}
+	a.completeArguments(root)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usagef("%v", err) })
 	return root
 }

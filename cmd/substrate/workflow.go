@@ -121,9 +121,14 @@ func (a *app) listWorkflows(ctx context.Context, status string) error {
 	return a.show(all, t)
 }
 
+// statuses are those of jobs and workflows, in the order work goes through.
+func statuses() []string {
+	return []string{"pending", "queued", "starting", "running", "preempting", "preempted", "finished", "failed", "cancelled", "lost"}
+}
+
 // counts is "2 running, 1 pending", in the order work goes through.
 func counts(m map[string]uint32) string {
-	order := []string{"pending", "queued", "starting", "running", "preempting", "preempted", "finished", "failed", "cancelled", "lost"}
+	order := statuses()
 	var parts []string
 	for _, s := range order {
 		if m[s] > 0 {
