@@ -10,6 +10,7 @@ import (
 	"substrate/coordinator"
 	"substrate/coordinator/grant"
 	"substrate/coordinator/sched"
+	"substrate/coordinator/spec"
 	"substrate/expr"
 )
 
@@ -76,7 +77,7 @@ func (s *state) admit(j *job) *admission {
 // refusalOf asks backend, grant, policy, annotations and resources, in this order: the first that
 // refuses gives the reason.
 func (s *state) refusalOf(j *job, d *coordinator.Definition, env *expr.RequestEnv, doc grant.Document, grantErr error) (refusal, string) {
-	if d.Kind != "static" {
+	if d.Kind != spec.KindStatic {
 		return refusedByBackend, fmt.Sprintf("provisioner %s: backend not in this build", d.Kind)
 	}
 	if j.spec.Class == coordinator.ClassReserved {
@@ -190,7 +191,7 @@ func (s *state) resourceRefusal(j *job, d *coordinator.Definition) string {
 			return fmt.Sprintf("wants %d tokens %s, the cluster has %d", want, name, have)
 		}
 	}
-	if d.MaxNodes > 0 && int(j.spec.Nodes) > d.MaxNodes {
+	if d.Kind != spec.KindStatic && d.MaxNodes > 0 && int(j.spec.Nodes) > d.MaxNodes { // static nodes are neither launched nor released
 		return fmt.Sprintf("wants %d nodes, maxNodes is %d", j.spec.Nodes, d.MaxNodes)
 	}
 	nearest, gap := "", math.Inf(1)
