@@ -255,42 +255,45 @@ type group struct {
 }
 
 // create makes the run's group and sets its limits. What fails leaves the run without that limit
-// only: the warnings have already said what this node cannot do.
-func (c *cgroups) create(name string, memory Bytes, cpus float64, attr *syscall.SysProcAttr) *group {
+// only, and is told; what this node cannot do at all the warnings have already said.
+func (c *cgroups) create(name string, memory Bytes, cpus float64, attr *syscall.SysProcAttr) (*group, error) {
 	if c == nil || c.v2 == nil && len(c.v1) == 0 {
-		return nil
+		return nil, nil
 	}
 	g := c.reopen(name)
 	for _, dir := range g.dirs() {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			g.remove()
-			return nil
+			return nil, err
 		}
 	}
 	if g.v2 != "" {
-		g.limitV2(memory, cpus)
-		if f, err := os.Open(g.v2); err == nil {
+		err := g.limitV2(memory, cpus, c.has)
+		if f, openErr := os.Open(g.v2); openErr == nil {
 			g.fd, attr.UseCgroupFD, attr.CgroupFD = f, true, int(f.Fd())
 		}
-		return g
+		return g, err
 	}
+	var memoryErr, cpuErr error
 	if dir := g.has["memory"]; dir != "" && memory > 0 {
-		_ = writeFile(filepath.Join(dir, "memory.limit_in_bytes"), strconv.FormatUint(uint64(memory), 10))
+		memoryErr = writeFile(filepath.Join(dir, "memory.limit_in_bytes"), strconv.FormatUint(uint64(memory), 10))
 	}
 	if dir := g.has["cpu"]; dir != "" && cpus > 0 {
-		_ = writeFile(filepath.Join(dir, "cpu.cfs_quota_us"), strconv.FormatInt(int64(cpus*cpuPeriod), 10))
+		cpuErr = writeFile(filepath.Join(dir, "cpu.cfs_quota_us"), strconv.FormatInt(int64(cpus*cpuPeriod), 10))
 	}
-	return g
+	return g, errors.Join(memoryErr, cpuErr)
 }
 
-func (g *group) limitV2(memory Bytes, cpus float64) {
-	if memory > 0 {
-		_ = writeFile(filepath.Join(g.v2, "memory.max"), strconv.FormatUint(uint64(memory), 10))
-		_ = writeFile(filepath.Join(g.v2, "memory.oom.group"), "1")
+func (g *group) limitV2(memory Bytes, cpus float64, has map[string]bool) error {
+	var memoryErr, cpuErr error
+	if memory > 0 && has["memory"] {
+		memoryErr = writeFile(filepath.Join(g.v2, "memory.max"), strconv.FormatUint(uint64(memory), 10))
+		_ = writeFile(filepath.Join(g.v2, "memory.oom.group"), "1") // since Linux 4.19
 	}
-	if cpus > 0 {
-		_ = writeFile(filepath.Join(g.v2, "cpu.max"), fmt.Sprintf("%d %d", int64(cpus*cpuPeriod), cpuPeriod))
+	if cpus > 0 && has["cpu"] {
+		cpuErr = writeFile(filepath.Join(g.v2, "cpu.max"), fmt.Sprintf("%d %d", int64(cpus*cpuPeriod), cpuPeriod))
 	}
+	return errors.Join(memoryErr, cpuErr)
 }
 
 // reopen names the group of a run that an earlier keeper started.

@@ -66,7 +66,10 @@ func TestLimitsV2(t *testing.T) {
 		t.Fatalf("%+v", c)
 	}
 	var attr syscall.SysProcAttr
-	g := c.create("r", 1<<30, 1.5, &attr)
+	g, err := c.create("r", 1<<30, 1.5, &attr)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if !attr.UseCgroupFD || g.id() != "r" {
 		t.Errorf("%+v %+v", attr, g)
 	}
@@ -95,7 +98,10 @@ func TestLimitsV1(t *testing.T) {
 	}
 	c := &cgroups{parent: "substrate", has: map[string]bool{}}
 	c.open(root, map[string]string{"memory": "/", "cpu": "/"})
-	g := c.create("r", 1<<20, 2, nil)
+	g, err := c.create("r", 1<<20, 2, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	g.attach(77)
 	for file, want := range map[string]string{
 		"memory/substrate/r/memory.limit_in_bytes": "1048576", "cpu/substrate/r/cpu.cfs_quota_us": "200000",
@@ -110,6 +116,22 @@ func TestLimitsV1(t *testing.T) {
 	}
 	if !g.oomKilled() {
 		t.Error("the kill for memory was not seen")
+	}
+}
+
+// A limit that the kernel does not take is not lost in silence, and costs no other limit.
+func TestFailedLimit(t *testing.T) {
+	root := t.TempDir()
+	tree(t, filepath.Join(root, "memory", "substrate", "r"))
+	tree(t, filepath.Join(root, "cpu", "substrate", "r"), "cpu.cfs_quota_us")
+	c := &cgroups{parent: "substrate", has: map[string]bool{}}
+	c.open(root, map[string]string{"memory": "/", "cpu": "/"})
+	g, err := c.create("r", 1<<20, 2, nil)
+	if g == nil || err == nil || !strings.Contains(err.Error(), "memory.limit_in_bytes") {
+		t.Errorf("%v, %v", g, err)
+	}
+	if got := content(t, filepath.Join(root, "cpu", "substrate", "r", "cpu.cfs_quota_us")); got != "200000" {
+		t.Errorf("quota %q", got)
 	}
 }
 
@@ -199,7 +221,10 @@ func TestStaleGroupsGo(t *testing.T) {
 
 func TestNoGroups(t *testing.T) {
 	var c *cgroups
-	g := c.create("x", 1, 1, nil)
+	g, err := c.create("x", 1, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	g.attach(1)
 	g.remove()
 	if g != nil || g.busy() || g.kill() || g.oomKilled() || c.reopen("x") != nil || g.id() != "" {

@@ -164,7 +164,10 @@ func (k *keeper) fork(r *run, s storedSpec, out, errOut *os.File) error {
 	}
 	defer null.Close()
 	l.attr.Files = []uintptr{null.Fd(), out.Fd(), errOut.Fd()}
-	g := k.groups.create(EncodeRunID(s.Spec.ID), s.Spec.Memory, s.Spec.CPUs, l.attr.Sys)
+	g, err := k.groups.create(EncodeRunID(s.Spec.ID), s.Spec.Memory, s.Spec.CPUs, l.attr.Sys)
+	if err != nil {
+		k.log.Warn("cannot limit run", "run", s.Spec.ID, "error", err)
+	}
 	rec := record{BootID: k.boot, Group: g.id()}
 
 	k.forkMu.Lock()
