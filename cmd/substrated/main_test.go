@@ -10,6 +10,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"math/big"
@@ -18,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -318,6 +320,44 @@ func TestJoinRunAndComeBack(t *testing.T) {
 	}
 	if len(s.joins) != 0 {
 		t.Error("the node joined again")
+	}
+	retire(t, state)
+}
+
+// retire tells the keeper, which has nothing to keep, to go. No control group is left.
+func retire(t *testing.T, state string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(state, "keeper.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	started := regexp.MustCompile(`"keeper started" pid=(\d+)`).FindAllSubmatch(text, -1)
+	if len(started) == 0 {
+		t.Fatalf("no keeper in its log: %s", text)
+	}
+	pid, err := strconv.Atoi(string(started[len(started)-1][1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256([]byte(state))
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		text, err = os.ReadFile(filepath.Join(state, "keeper.log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		groups, err := filepath.Glob("/sys/fs/cgroup/*/substrate-" + hex.EncodeToString(sum[:6]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "keeper ended") && len(groups) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the keeper stays: groups %q, %s", groups, text)
+		}
 	}
 }
 
