@@ -19,6 +19,9 @@ const (
 	streamWindow = 4 << 20  // of one output, sent and not acknowledged
 	totalWindow  = 32 << 20 // of all outputs
 	ackWithin    = 10 * time.Second
+	// maxOutput of one stream is sent, a little more than the coordinator keeps of a run, so that it says where
+	// it cut. A job that writes without end, or only claims to have (a sparse file), costs no more than this.
+	maxOutput = 1<<30 + chunkBytes
 )
 
 // cursor is how far one output has travelled on this stream: acked ≤ sent.
@@ -176,6 +179,7 @@ func (t *table) piece(e *entry, now time.Time) *agentv1.LogChunk {
 // read is the next piece of one output, nil when there is nothing new.
 func (t *table) read(e *entry, c *cursor, now time.Time) *agentv1.LogChunk {
 	size, err := t.size(e, c)
+	size = min(size, maxOutput)
 	if err != nil || size <= c.sent && !e.ended() {
 		return nil
 	}

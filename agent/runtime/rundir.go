@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 )
 
@@ -149,7 +150,51 @@ func removeRunDir(dir string) error {
 	if err := os.Remove(filepath.Join(dir, specFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return os.RemoveAll(dir)
+	return removeTree(dir)
+}
+
+// removeTree removes a directory of any depth. os.RemoveAll holds a file for each level, and a job may nest
+// more levels than there are files; then the tree is flattened first, one level at a time.
+func removeTree(dir string) error {
+	err := os.RemoveAll(dir)
+	if err == nil || !errors.Is(err, syscall.EMFILE) && !errors.Is(err, syscall.ENAMETOOLONG) {
+		return err
+	}
+	flat, err := os.MkdirTemp(filepath.Dir(dir), ".removing-*") // swept at the next start if this is cut short
+	if err != nil {
+		return err
+	}
+	next := 0
+	lift := func(from string) error {
+		entries, err := os.ReadDir(from)
+		if err != nil {
+			return err
+		}
+		for _, entry := range entries {
+			path := filepath.Join(from, entry.Name())
+			if !entry.IsDir() {
+				err = os.Remove(path)
+			} else {
+				next++
+				if err = os.Chmod(path, 0o700); err == nil { // moving a directory rewrites its ".."
+					err = os.Rename(path, filepath.Join(flat, strconv.Itoa(next)))
+				}
+			}
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+		return os.Remove(from)
+	}
+	if err := lift(dir); err != nil {
+		return err
+	}
+	for done := 1; done <= next; done++ { // next grows while levels are lifted; every directory is lifted once
+		if err := lift(filepath.Join(flat, strconv.Itoa(done))); err != nil {
+			return err
+		}
+	}
+	return os.Remove(flat)
 }
 
 func outputSize(dir string, s Stream) Bytes {

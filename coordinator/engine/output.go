@@ -145,6 +145,7 @@ func (e *Engine) Log(ctx context.Context, c Caller, req LogRequest, send func(Lo
 			return err
 		}
 		complete, moved := true, false
+		var shown uint64
 		for i := range sources {
 			s := &sources[i]
 			n, err := e.copyStream(run, part, s, buf, send)
@@ -153,7 +154,9 @@ func (e *Engine) Log(ctx context.Context, c Caller, req LogRequest, send func(Lo
 			}
 			moved = moved || n > 0
 			complete = complete && s.offset >= wrote[s.origin]
+			shown += s.offset
 		}
+		complete = complete || shown >= logs.DefaultRunCap // no more is kept of a run
 		if moved {
 			pause = 5 * time.Millisecond
 		}
