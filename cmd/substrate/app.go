@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -34,7 +35,8 @@ type app struct {
 
 	started bool // the command line was understood
 	conn    *connection
-	mu      sync.Mutex // out, where several goroutines write
+	reached atomic.Bool // the coordinator answered once
+	mu      sync.Mutex  // out, where several goroutines write
 }
 
 // run is the program without the process: it returns the exit code.

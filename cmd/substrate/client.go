@@ -210,6 +210,7 @@ func invoke[Q, R any](ctx context.Context, a *app, doing string, limit time.Dura
 	if err != nil {
 		return none, fromRPC(c.server, err)
 	}
+	a.reached.Store(true)
 	return r, nil
 }
 

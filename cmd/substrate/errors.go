@@ -31,6 +31,7 @@ type failure struct {
 	message     string
 	hint        string
 	diagnostics []*apiv1.Diagnostic
+	unconnected bool // the call did not get to the coordinator
 }
 
 func (f *failure) Error() string { return f.message }
@@ -86,6 +87,7 @@ func fromRPC(server string, err error) error {
 			cause := transportCause(st.Message())
 			f.message = fmt.Sprintf("cannot reach the coordinator at %s: %s", server, cause)
 			f.hint = transportHint(server, cause)
+			f.unconnected = cause != st.Message()
 		}
 	case codes.Canceled:
 		f.code, f.message = exitInterrupted, "interrupted"

@@ -27,7 +27,7 @@ func (a *app) resume(ctx context.Context, silent bool, pass func() (moved bool, 
 			return nil
 		case ctx.Err() != nil:
 			return interrupted()
-		case !away(err):
+		case !a.away(err):
 			return err
 		}
 		if moved || a.now().Sub(began) > steady {
@@ -61,15 +61,17 @@ func (a *app) awaitCoordinator(ctx context.Context, down time.Time, last error) 
 			return nil
 		case ctx.Err() != nil:
 			return interrupted()
-		case !away(err):
+		case !a.away(err):
 			return err
 		}
 	}
 }
 
-// away reports whether an error is that of a coordinator that stopped, or does not answer.
-func away(err error) bool {
-	return exitCode(err) == exitUnavailable
+// away reports whether an error is that of a coordinator that stopped, or does not answer any more. One that
+// never answered may be the wrong address, which waiting does not mend.
+func (a *app) away(err error) bool {
+	var f *failure
+	return errors.As(err, &f) && f.code == exitUnavailable && (a.reached.Load() || !f.unconnected)
 }
 
 // fromStream is fromRPC for a stream that ended while nobody here had asked for that.
@@ -110,6 +112,7 @@ func (r *logReader) read(ctx context.Context) (moved bool, err error) {
 		} else if err != nil {
 			return moved, fromStream(ctx, c.server, err)
 		}
+		r.app.reached.Store(true)
 		from := logSource{d.GetStream(), d.GetRank()}
 		start := passed[from]
 		passed[from] += uint64(len(d.GetData()))

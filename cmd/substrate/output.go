@@ -254,29 +254,29 @@ func (a *app) watch(ctx context.Context, print func(context.Context) error) erro
 	real := a.out
 	defer func() { a.out = real }()
 	var before []byte
-	for {
-		var b bytes.Buffer
-		a.out = &b
-		err := print(ctx)
-		a.out = real
-		if ctx.Err() != nil {
-			return interrupted() // what a watch ends with
-		}
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(before, b.Bytes()) {
-			if a.terminal {
-				fmt.Fprint(a.out, "\x1b[H\x1b[2J")
+	return a.resume(ctx, false, func() (moved bool, err error) {
+		for {
+			var b bytes.Buffer
+			a.out = &b
+			err := print(ctx)
+			a.out = real
+			if err != nil {
+				return moved, err
 			}
-			_, _ = a.out.Write(b.Bytes()) // shows at the last flush
-			a.flush()
-			before = b.Bytes()
+			moved = true
+			if !bytes.Equal(before, b.Bytes()) {
+				if a.terminal {
+					fmt.Fprint(a.out, "\x1b[H\x1b[2J")
+				}
+				_, _ = a.out.Write(b.Bytes()) // shows at the last flush
+				a.flush()
+				before = b.Bytes()
+			}
+			if err := wait(ctx, a.every); err != nil {
+				return moved, err
+			}
 		}
-		if wait(ctx, a.every) != nil {
-			return interrupted()
-		}
-	}
+	})
 }
 
 // Texts of values; "" shows as "-": absent is not zero.

@@ -32,7 +32,7 @@ func (a *app) watchWorkflow(ctx context.Context, id string, follow bool) error {
 		}
 		w, err := a.workflow(ctx, id)
 		switch {
-		case err != nil && exitCode(err) == exitUnavailable && ctx.Err() == nil:
+		case a.away(err) && ctx.Err() == nil:
 			if down.IsZero() {
 				down = a.now()
 				a.warn("the coordinator is not reachable; trying for %s", span(patience))

@@ -373,6 +373,7 @@ func (a *app) someEvents(ctx context.Context, req *apiv1.WatchEventsRequest, hea
 		} else if err != nil {
 			return moved, fromStream(ctx, c.server, err)
 		}
+		a.reached.Store(true)
 		if !*head && (a.output == "table" || a.output == "wide") && !a.quiet {
 			fmt.Fprintf(a.out, "%-20s  %-22s  %-16s  %s\n", "TIME", "KIND", "JOB", "MESSAGE")
 			*head = true
