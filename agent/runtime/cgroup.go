@@ -93,7 +93,7 @@ func (c *cgroups) open(root string, own map[string]string) {
 	if _, err := os.Stat(filepath.Join(root, "cgroup.controllers")); err == nil {
 		c.openV2(root, own[""])
 	} else {
-		for _, controller := range []string{"memory", "cpu", "pids", "freezer"} {
+		for _, controller := range []string{"memory", "cpu", "freezer"} {
 			path, ok := own[controller]
 			if !ok {
 				continue
