@@ -136,7 +136,7 @@ func (e *Engine) accept(t *tx, op string, rec workflowRecord) (coordinator.Workf
 	s.open += w.open
 	t.filed = append(t.filed, w)
 	t.event(Event{Kind: "submitted", Workflow: id, Subject: "workflow",
-		Message:  fmt.Sprintf("workflow %s with %d jobs by %s", rec.Spec.Name, w.open, rec.Owner.UserName),
+		Message:  fmt.Sprintf("workflow %s by %s, jobs: %d", rec.Spec.Name, rec.Owner.UserName, w.open),
 		Metadata: map[string]string{"organization": rec.Owner.OrganizationSlug, "group": rec.Owner.GroupSlug}})
 	for _, j := range w.jobs {
 		t.settle(j, true)
