@@ -1,6 +1,7 @@
 package server
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -45,5 +46,15 @@ func TestWhatANodeSaysIsBounded(t *testing.T) {
 	hello := helloFromProto(&agentv1.Hello{Version: long, BootId: long, Runs: []*agentv1.RunStatus{{RunId: long, State: "ended"}, {RunId: "w/j#1", State: "ended", Cause: "exited"}}})
 	if len(hello.Version) > maxNodeWord+4 || len(hello.BootID) > maxNodeWord+4 || len(hello.Runs) != 1 {
 		t.Errorf("hello with %d, %d bytes and %d runs", len(hello.Version), len(hello.BootID), len(hello.Runs))
+	}
+}
+
+// TestPathsAndQueriesAreText: what is not UTF-8 is the caller's mistake, not a failure of ours.
+func TestPathsAndQueriesAreText(t *testing.T) {
+	a := startAPI(t, &fakeEngine{}, true)
+	for _, path := range []string{"/v1/workflows/%ff%fe", "/v1/workflows?page_token=%ff", "/v1/workflows?page_token=%zz"} {
+		if res, body := a.do("GET", path, "", asMember); res.StatusCode != http.StatusBadRequest || !strings.Contains(body, "not UTF-8") {
+			t.Errorf("%s: %d %s", path, res.StatusCode, body)
+		}
 	}
 }

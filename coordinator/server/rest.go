@@ -11,8 +11,10 @@ import (
 	"mime"
 	"net/http"
 	"net/textproto"
+	"net/url"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc"
@@ -63,6 +65,10 @@ func newGateway(client *grpc.ClientConn) (http.Handler, error) {
 func (a *API) serveREST(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
+	if query, err := url.QueryUnescape(r.URL.RawQuery); err != nil || !utf8.ValidString(query) || !utf8.ValidString(r.URL.Path) {
+		writeError(w, http.StatusBadRequest, errorBody{Code: "invalid", Message: "the path or the query is not UTF-8"})
+		return
+	}
 	most := int64(maxMessage)
 	if r.URL.Path == "/v1/config" || r.URL.Path == "/v1/config:validate" {
 		most = maxConfigBody
