@@ -108,30 +108,65 @@ func openEmbedded(ctx context.Context, o EmbeddedOptions) (*Embedded, error) {
 		lock.Close()
 		return nil, fmt.Errorf("its database is damaged: %w", err)
 	}
-	server, err := startServer(o)
-	if err != nil {
-		lock.Close()
-		return nil, err
+	s, err := launch(ctx, o, lock)
+	if errors.Is(err, errNotReady) && !founded(o.Dir) {
+		// Killed while it made the store for the first time: the server waits for itself for ever. Nothing was
+		// ever acknowledged, since no open has returned; the remains are kept aside all the same.
+		if err = os.Rename(filepath.Join(o.Dir, "etcd"), filepath.Join(o.Dir, fmt.Sprintf("etcd.unfinished-%d", os.Getpid()))); err == nil {
+			s, err = launch(ctx, o, lock)
+		}
 	}
-	s := &Embedded{server: server, lock: lock, opts: o, kick: make(chan struct{}, 1)}
-	if err := s.begin(ctx); err != nil {
-		server.Close()
+	if err != nil {
 		lock.Close()
 		return nil, err
 	}
 	return s, nil
 }
 
+// launch starts the server and waits until it serves.
+func launch(ctx context.Context, o EmbeddedOptions, lock *os.File) (*Embedded, error) {
+	server, err := startServer(o)
+	if err != nil {
+		return nil, err
+	}
+	s := &Embedded{server: server, lock: lock, opts: o, kick: make(chan struct{}, 1)}
+	if err := s.begin(ctx); err != nil {
+		server.Close()
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(o.Dir, foundedFile), nil, 0o600); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// foundedFile stands in a directory whose store has served once.
+const foundedFile = "founded"
+
+// unfoundedTimeout is how long a store that has never served may take, a fresh one included.
+const unfoundedTimeout = 30 * time.Second
+
+var errNotReady = errors.New("the server is not ready")
+
+func founded(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, foundedFile))
+	return err == nil
+}
+
 // begin waits for the server and brings the key space in order.
 func (s *Embedded) begin(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	within := openTimeout
+	if !founded(s.opts.Dir) {
+		within = unfoundedTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	select {
 	case <-s.server.Server.ReadyNotify():
 	case <-s.server.Server.StopNotify():
 		return errors.New("the server stopped while it started")
 	case <-ctx.Done():
-		return fmt.Errorf("the server is not ready: %w", ctx.Err())
+		return fmt.Errorf("%w: %w", errNotReady, ctx.Err())
 	}
 	l := embeddedLimits()
 	if s.opts.listen != nil {
