@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -30,7 +31,7 @@ func (e *Engine) Capacity(ctx context.Context) (v CapacityView, err error) {
 			freeCores += c.Free.Cores
 			for _, name := range sortedKeys(c.Total.Devices) {
 				if isGPU(name) {
-					gpus = cmpOr(gpus, name)
+					gpus = cmp.Or(gpus, name)
 					freeGPUs[name] += c.Free.Devices[name]
 				}
 			}

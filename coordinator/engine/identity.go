@@ -267,7 +267,7 @@ func (e *Engine) UpdateGroup(ctx context.Context, c Caller, in UpdateGroup) (out
 			if other.ID == g.ID {
 				return coordinator.Errorf(coordinator.ErrInvalid, op, "a group cannot preempt itself")
 			}
-			if !contains(preempts, other.ID) {
+			if !slices.Contains(preempts, other.ID) {
 				preempts = append(preempts, other.ID)
 			}
 		}

@@ -21,8 +21,6 @@ type node struct {
 	record  nodeRecord
 	session *Session
 	version string
-	caller  bool // runs jobs as the agent's own account
-	boot    string
 
 	facts        hwinfo.Facts
 	raw          []byte // facts as stored
@@ -136,7 +134,7 @@ func (t *tx) assign(n *node) {
 	s.dirty = true
 }
 
-func orNone(id coordinator.DefinitionID) string { return cmpOr(string(id), "none") }
+func orNone(id coordinator.DefinitionID) string { return cmp.Or(string(id), "none") }
 
 func joinIDs(ids []coordinator.DefinitionID) string {
 	out := make([]string, len(ids))
@@ -219,7 +217,7 @@ func (e *Engine) SetScheduling(ctx context.Context, c Caller, id coordinator.Nod
 		n.record.Scheduling = state
 		t.put(prefixNode+string(id), n.record)
 		t.group()
-		t.event(Event{Kind: "node-" + cmpOr(state, "uncordoned"), Subject: string(id), Message: fmt.Sprintf("by %s %s", c.Name, reason)})
+		t.event(Event{Kind: "node-" + cmp.Or(state, "uncordoned"), Subject: string(id), Message: fmt.Sprintf("by %s %s", c.Name, reason)})
 		t.state.dirty = true
 		if action == "drain" {
 			t.drain(n, active)

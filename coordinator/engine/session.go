@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -139,7 +140,7 @@ func (e *Engine) Connect(ctx context.Context, id coordinator.NodeID, h Hello) (*
 			t.put(prefixNode+string(id), n.record)
 			t.group()
 		}
-		n.session, n.version, n.caller, n.lastSeen = s, h.Version, h.RunsAsCaller, t.now
+		n.session, n.version, n.lastSeen = s, h.Version, t.now
 		delete(t.state.absent, id)
 		if n.lost {
 			n.lost, n.record.Lost = false, false
@@ -200,7 +201,7 @@ func (e *Engine) carry(old, now *state) {
 			n.record = was.record
 			now.nodes[id] = n
 		}
-		n.session, n.version, n.caller, n.lastSeen = was.session, was.version, was.caller, was.lastSeen
+		n.session, n.version, n.lastSeen = was.session, was.version, was.lastSeen
 		n.lost = false
 		if len(n.raw) == 0 { // its report could not be written
 			n.learn(was.facts, was.raw, was.warnings)
@@ -301,7 +302,7 @@ func reportText(n *node, f hwinfo.Facts) string {
 	if !n.known {
 		return "hardware report without cores or memory"
 	}
-	return fmt.Sprintf("%d cores, %s, %s", n.capacity.Cores, n.capacity.Memory, cmpOr(f.OSRelease.PrettyName, "unknown system"))
+	return fmt.Sprintf("%d cores, %s, %s", n.capacity.Cores, n.capacity.Memory, cmp.Or(f.OSRelease.PrettyName, "unknown system"))
 }
 
 // Conditions takes in the outcome of the static definitions' conditions on the node.

@@ -56,10 +56,6 @@ func (t *tx) putBytes(key string, data []byte) {
 	t.current.Ops = append(t.current.Ops, store.Op{Key: key, Value: data})
 }
 
-func (t *tx) remove(key string) {
-	t.current.Ops = append(t.current.Ops, store.Op{Key: key, Delete: true})
-}
-
 // group closes the current set of writes.
 func (t *tx) group() {
 	if len(t.current.Ops) > 0 {

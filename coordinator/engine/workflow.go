@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -20,7 +21,7 @@ import (
 
 // StartWorkflow accepts a workflow durably, or refuses all of it.
 func (e *Engine) StartWorkflow(ctx context.Context, c Caller, in StartWorkflow) (res StartWorkflowResult, err error) {
-	op := "start workflow " + cmpOr(in.Name, in.File)
+	op := "start workflow " + cmp.Or(in.Name, in.File)
 	if err := c.authorize(auth.PermissionUser, op, auth.Target{}); err != nil { // who may submit is known with the group
 		return res, err
 	}
@@ -102,13 +103,6 @@ func allocations(spec coordinator.WorkflowSpec) int {
 
 func idempotencyKey(c Caller, key string) string { return string(c.User) + "/" + key }
 
-func cmpOr(a, b string) string {
-	if a != "" {
-		return a
-	}
-	return b
-}
-
 // accept checks that every job could run somewhere and files the workflow.
 func (e *Engine) accept(t *tx, op string, rec workflowRecord) (coordinator.WorkflowID, error) {
 	s := t.state
@@ -188,7 +182,7 @@ func (s *state) owner(c Caller, group, op string) (coordinator.Owner, priorities
 	g := s.groups[u.Groups[0]]
 	if group != "" {
 		g = s.group(o.ID, group)
-		if g == nil || !contains(u.Groups, g.ID) {
+		if g == nil || !slices.Contains(u.Groups, g.ID) {
 			return coordinator.Owner{}, priorities{}, coordinator.Errorf(coordinator.ErrDenied, op, "user %s is not a member of group %q", u.Name, group)
 		}
 	}
@@ -199,15 +193,6 @@ func (s *state) owner(c Caller, group, op string) (coordinator.Owner, priorities
 		Organization: o.ID, OrganizationSlug: o.Slug, Group: g.ID, GroupSlug: g.Slug,
 		User: u.ID, UserName: u.Name, Email: u.Email, UnixUser: u.UnixUser,
 	}, priorities{Organization: o.Priority, Group: g.Priority, User: u.Priority}, nil
-}
-
-func contains[T comparable](list []T, v T) bool {
-	for _, x := range list {
-		if x == v {
-			return true
-		}
-	}
-	return false
 }
 
 // ValidateWorkflow checks a file and whether each of its jobs could run here, without starting it.
