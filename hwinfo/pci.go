@@ -99,7 +99,7 @@ func (r *reader) readPCI() []PCI {
 		r.warn(pciDir, fmt.Errorf("more than %d functions, the rest is left out", maxPCI))
 		functions = functions[:maxPCI]
 	}
-	var out []PCI
+	out := make([]PCI, 0, len(functions)) // not nil: a bus without functions is known to have none
 	for _, f := range functions {
 		out = append(out, r.readFunction(f.name))
 	}
