@@ -18,6 +18,7 @@ type Facts struct {
 	RDMA      []RDMA    `json:"rdma,omitempty"`  // by device, then port
 	Disks     []Disk    `json:"disks,omitempty"` // by name
 	Limits    Limits    `json:"limits"`          // of this process's cgroup, apart from the host's totals
+	Machine   Machine   `json:"machine"`
 }
 
 // CPU is the node's processors. Counts are totals over online CPUs.
