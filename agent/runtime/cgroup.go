@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -27,9 +28,10 @@ const (
 
 // hierarchy is one mounted tree. v2 has one for everything, v1 one for each controller.
 type hierarchy struct {
-	controller string // "" for v2
-	base       string // where the runs' groups are made
-	own        string // the keeper's group
+	controller string     // "" for v2
+	base       string     // where the runs' groups are made
+	own        string     // the keeper's group
+	home       kernelFile // v1: its tasks
 }
 
 // cgroups makes one control group for each run, as far as this node permits; warnings say what it
@@ -41,6 +43,11 @@ type cgroups struct {
 	v1       []hierarchy
 	has      map[string]bool // controllers that limits can use
 	warnings []string
+
+	mu   sync.Mutex
+	next int      // number of the next group
+	free []*group // empty groups, for the next runs
+	away bool     // the thread that forks is in a run's v1 group
 }
 
 // openCgroups finds the keeper's own groups and makes a parent for runs below them. A group that
@@ -103,7 +110,12 @@ func (c *cgroups) open(root string, own map[string]string) {
 				c.warn("cannot use control group %s: %v", controller, err)
 				continue
 			}
-			c.v1 = append(c.v1, hierarchy{controller, base, filepath.Join(root, controller, path)})
+			own := filepath.Join(root, controller, path)
+			h := hierarchy{controller: controller, base: base, own: own, home: kernelFile{fd: -1}}
+			if !c.probe {
+				h.home = keepOpen(filepath.Join(own, "tasks"), syscall.O_WRONLY)
+			}
+			c.v1 = append(c.v1, h)
 			c.has[controller] = true
 		}
 	}
@@ -188,6 +200,15 @@ func (c *cgroups) probeV2(at string) {
 // close removes the parents, and what is left of runs below them. The kernel keeps every group that
 // has a process, so this is safe while runs go on: their groups and the parents stay.
 func (c *cgroups) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, g := range c.free {
+		g.remove()
+	}
+	c.free = nil
+	for i := range c.v1 {
+		c.v1[i].home.close()
+	}
 	for _, base := range c.bases() {
 		sweep(base)
 		rmdir(base)
@@ -238,62 +259,155 @@ func moveProcesses(from, to string) {
 	if err := os.Mkdir(to, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return
 	}
-	for _, pid := range append(readPIDs(filepath.Join(from, "cgroup.procs")), os.Getpid()) {
+	procs := kernelFile{filepath.Join(from, "cgroup.procs"), -1}
+	for _, pid := range append(procs.pids(), os.Getpid()) {
 		_ = writeFile(filepath.Join(to, "cgroup.procs"), strconv.Itoa(pid))
 	}
 }
 
-// group is one run's control group. A nil group is a run without.
+// group is one run's control group; it is used again when it is empty, for making one costs more than a
+// run of a moment. A nil group is a run without.
 type group struct {
-	name string
-	v2   string   // directory, "" under v1
-	v1   []string // directories
-	home []string // v1: the keeper's groups, in the same order
-	has  map[string]string
-	fd   *os.File // v2: the child is born in the group
-	born bool     // v1: so it is, see enter
+	name   string
+	v2     string   // directory, "" under v1
+	v1     []string // directories
+	c      *cgroups
+	has    map[string]string // v1: controller → directory
+	dir    kernelFile        // v2: kept open, the child is born in it
+	tasks  []kernelFile      // v1: kept open, in the order of the directories
+	procs  kernelFile        // its list of processes
+	oom    kernelFile        // its count of out-of-memory kills, "" for none
+	born   bool              // v1: the child is born in the group, see enter
+	memory Bytes             // limits as set
+	cpus   float64
+	ooms   uint64 // out-of-memory kills of earlier runs
 }
 
-// create makes the run's group and sets its limits. What fails leaves the run without that limit
+const (
+	maxFreeGroups = 64
+	maxGroupTries = 1000
+)
+
+// create takes or makes a group and sets its limits. What fails leaves the run without that limit
 // only, and is told; what this node cannot do at all the warnings have already said.
-func (c *cgroups) create(name string, memory Bytes, cpus float64, attr *syscall.SysProcAttr) (*group, error) {
+func (c *cgroups) create(memory Bytes, cpus float64, attr *syscall.SysProcAttr) (*group, error) {
 	if c == nil || c.v2 == nil && len(c.v1) == 0 {
 		return nil, nil
 	}
-	g := c.reopen(name)
-	for _, dir := range g.dirs() {
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			g.remove()
+	g, err := c.take()
+	if err != nil {
+		return nil, err
+	}
+	if g.dir.fd >= 0 {
+		attr.UseCgroupFD, attr.CgroupFD = true, g.dir.fd
+	}
+	return g, g.limit(memory, cpus)
+}
+
+func (c *cgroups) take() (*group, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(c.free); n > 0 {
+		g := c.free[n-1]
+		c.free = c.free[:n-1]
+		return g, nil
+	}
+	for range maxGroupTries {
+		c.next++
+		g := c.reopen("run-" + strconv.Itoa(c.next))
+		err := g.make()
+		if err == nil {
+			return g, nil
+		}
+		if !errors.Is(err, fs.ErrExist) { // a run of an earlier keeper is still in that one
 			return nil, err
 		}
 	}
-	if g.v2 != "" {
-		err := g.limitV2(memory, cpus, c.has)
-		if f, openErr := os.Open(g.v2); openErr == nil {
-			g.fd, attr.UseCgroupFD, attr.CgroupFD = f, true, int(f.Fd())
-		}
-		return g, err
-	}
-	var memoryErr, cpuErr error
-	if dir := g.has["memory"]; dir != "" && memory > 0 {
-		memoryErr = writeFile(filepath.Join(dir, "memory.limit_in_bytes"), strconv.FormatUint(uint64(memory), 10))
-	}
-	if dir := g.has["cpu"]; dir != "" && cpus > 0 {
-		cpuErr = writeFile(filepath.Join(dir, "cpu.cfs_quota_us"), strconv.FormatInt(int64(cpus*cpuPeriod), 10))
-	}
-	return g, errors.Join(memoryErr, cpuErr)
+	return nil, errors.New("cannot make a control group: too many are in use")
 }
 
-func (g *group) limitV2(memory Bytes, cpus float64, has map[string]bool) error {
-	var memoryErr, cpuErr error
-	if memory > 0 && has["memory"] {
-		memoryErr = writeFile(filepath.Join(g.v2, "memory.max"), strconv.FormatUint(uint64(memory), 10))
-		_ = writeFile(filepath.Join(g.v2, "memory.oom.group"), "1") // since Linux 4.19
+// make creates the directories and keeps open what each run needs. None of them may be there before.
+func (g *group) make() error {
+	for i, dir := range g.dirs() {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			for _, made := range g.dirs()[:i] {
+				rmdir(made)
+			}
+			return err
+		}
 	}
-	if cpus > 0 && has["cpu"] {
-		cpuErr = writeFile(filepath.Join(g.v2, "cpu.max"), fmt.Sprintf("%d %d", int64(cpus*cpuPeriod), cpuPeriod))
+	g.keepOpen()
+	return nil
+}
+
+func (g *group) keepOpen() {
+	if g.v2 != "" {
+		g.dir = keepOpen(g.v2, syscall.O_RDONLY|syscall.O_DIRECTORY)
+	}
+	for _, dir := range g.v1 {
+		g.tasks = append(g.tasks, keepOpen(filepath.Join(dir, "tasks"), syscall.O_WRONLY))
+	}
+	g.procs, g.oom = keepOpen(g.procs.path, syscall.O_RDONLY), keepOpen(g.oom.path, syscall.O_RDONLY)
+}
+
+// release gives back the group of a run that has ended. One that still has a process, or whose memory ran
+// out, is not used again.
+func (c *cgroups) release(g *group) {
+	if g == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g.procs.fd < 0 || len(c.free) >= maxFreeGroups || g.busy() { // not made here, or not to be kept
+		g.remove()
+		return
+	}
+	c.free = append(c.free, g)
+}
+
+// limit sets what differs from what is set. 0 is no limit.
+func (g *group) limit(memory Bytes, cpus float64) error {
+	var memoryErr, cpuErr error
+	if g.memory != memory && g.c.has["memory"] {
+		if memoryErr = g.limitMemory(memory); memoryErr == nil {
+			g.memory = memory
+		}
+	}
+	if g.cpus != cpus && g.c.has["cpu"] {
+		if cpuErr = g.limitCPU(cpus); cpuErr == nil {
+			g.cpus = cpus
+		}
 	}
 	return errors.Join(memoryErr, cpuErr)
+}
+
+func (g *group) limitMemory(memory Bytes) error {
+	text := strconv.FormatUint(uint64(memory), 10)
+	if g.v2 == "" {
+		if memory == 0 {
+			text = "-1"
+		}
+		return writeFile(filepath.Join(g.has["memory"], "memory.limit_in_bytes"), text)
+	}
+	if memory == 0 {
+		text = "max"
+	}
+	_ = writeFile(filepath.Join(g.v2, "memory.oom.group"), "1") // since Linux 4.19
+	return writeFile(filepath.Join(g.v2, "memory.max"), text)
+}
+
+func (g *group) limitCPU(cpus float64) error {
+	quota := strconv.FormatInt(int64(cpus*cpuPeriod), 10)
+	if g.v2 == "" {
+		if cpus == 0 {
+			quota = "-1"
+		}
+		return writeFile(filepath.Join(g.has["cpu"], "cpu.cfs_quota_us"), quota)
+	}
+	if cpus == 0 {
+		quota = "max"
+	}
+	return writeFile(filepath.Join(g.v2, "cpu.max"), fmt.Sprintf("%s %d", quota, cpuPeriod))
 }
 
 // reopen names the group of a run that an earlier keeper started.
@@ -301,13 +415,23 @@ func (c *cgroups) reopen(name string) *group {
 	if c == nil || name == "" || c.v2 == nil && len(c.v1) == 0 {
 		return nil
 	}
-	g := &group{name: name, has: map[string]string{}}
-	if c.v2 != nil {
-		g.v2 = filepath.Join(c.v2.base, name)
-	}
+	closed := kernelFile{fd: -1}
+	g := &group{name: name, c: c, has: map[string]string{}, dir: closed, procs: closed, oom: closed}
 	for _, h := range c.v1 {
 		dir := filepath.Join(h.base, name)
-		g.v1, g.home, g.has[h.controller] = append(g.v1, dir), append(g.home, h.own), dir
+		g.v1, g.has[h.controller] = append(g.v1, dir), dir
+	}
+	if c.v2 != nil {
+		g.v2 = filepath.Join(c.v2.base, name)
+		g.procs.path, g.oom.path = filepath.Join(g.v2, "cgroup.procs"), filepath.Join(g.v2, "memory.events")
+		return g
+	}
+	g.procs.path = filepath.Join(g.v1[0], "cgroup.procs")
+	if dir := g.has["freezer"]; dir != "" { // the one where others have no business
+		g.procs.path = filepath.Join(dir, "cgroup.procs")
+	}
+	if dir := g.has["memory"]; dir != "" {
+		g.oom.path = filepath.Join(dir, "memory.oom_control")
 	}
 	return g
 }
@@ -327,63 +451,45 @@ func (g *group) dirs() []string {
 }
 
 // enter takes the calling thread into the v1 groups, so that a child forked by it is born there and
-// none of its own children can be missed. The thread must be locked until leave has been called.
-func (g *group) enter() (leave func()) {
+// none of its own children can be missed. The thread must be locked until cgroups.leave has been called.
+func (g *group) enter() {
 	if g == nil || g.v2 != "" {
-		return func() {}
+		return
 	}
-	tid := strconv.Itoa(unix.Gettid())
+	g.c.away = true
 	g.born = true
-	for _, dir := range g.v1 {
-		g.born = writeFile(filepath.Join(dir, "tasks"), tid) == nil && g.born
+	for _, tasks := range g.tasks {
+		g.born = tasks.write("0") == nil && g.born // 0 is the writing thread
 	}
-	return func() {
-		for _, dir := range g.home {
-			_ = writeFile(filepath.Join(dir, "tasks"), tid)
-		}
+}
+
+// leave takes the calling thread back home.
+func (c *cgroups) leave() {
+	if c == nil || !c.away {
+		return
+	}
+	c.away = false
+	for _, h := range c.v1 {
+		_ = h.home.write("0")
 	}
 }
 
 // attach puts a fresh child in that was not born there.
 func (g *group) attach(pid int) {
-	if g == nil {
-		return
-	}
-	if g.fd != nil {
-		g.fd.Close()
-		g.fd = nil
+	if g == nil || g.born || g.dir.fd >= 0 {
 		return
 	}
 	for _, dir := range g.dirs() {
-		if g.born {
-			return
-		}
 		_ = writeFile(filepath.Join(dir, "cgroup.procs"), strconv.Itoa(pid))
 	}
 }
 
-// tracker is a directory whose cgroup.procs holds the run's processes.
-func (g *group) tracker() string {
-	switch {
-	case g == nil:
-		return ""
-	case g.v2 != "":
-		return g.v2
-	case g.has["freezer"] != "":
-		return g.has["freezer"]
-	case len(g.v1) > 0:
-		return g.v1[0]
-	}
-	return ""
-}
-
 // busy reports processes in the group; zombies do not count, for the kernel has let them go.
 func (g *group) busy() bool {
-	dir := g.tracker()
-	if dir == "" {
+	if g == nil {
 		return false
 	}
-	for _, pid := range readPIDs(filepath.Join(dir, "cgroup.procs")) {
+	for _, pid := range g.procs.pids() {
 		if s, err := readStat(pid); err == nil && s.State != 'Z' && s.State != 'X' {
 			return true
 		}
@@ -393,11 +499,10 @@ func (g *group) busy() bool {
 
 // kill ends every process of the group at once; false when the group cannot do it.
 func (g *group) kill() bool {
-	dir := g.tracker()
-	if dir == "" {
+	if g == nil {
 		return false
 	}
-	if g.v2 != "" && writeFile(filepath.Join(dir, "cgroup.kill"), "1") == nil {
+	if g.v2 != "" && writeFile(filepath.Join(g.v2, "cgroup.kill"), "1") == nil {
 		return true
 	}
 	freezer := g.has["freezer"]
@@ -406,30 +511,33 @@ func (g *group) kill() bool {
 		_ = writeFile(filepath.Join(freezer, "freezer.state"), "FROZEN")
 		defer func() { _ = writeFile(filepath.Join(freezer, "freezer.state"), "THAWED") }()
 	}
-	pids := readPIDs(filepath.Join(dir, "cgroup.procs"))
+	pids := g.procs.pids()
 	for _, pid := range pids {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	return len(pids) > 0
 }
 
-// oomKilled reads memory.events (v2) or memory.oom_control (v1, since Linux 4.13).
+// oomKilled reports an out-of-memory kill since the group was last asked.
 func (g *group) oomKilled() bool {
 	if g == nil {
 		return false
 	}
-	path := filepath.Join(g.v2, "memory.events")
-	if g.v2 == "" {
-		if g.has["memory"] == "" {
-			return false
-		}
-		path = filepath.Join(g.has["memory"], "memory.oom_control")
+	before := g.ooms
+	g.ooms = g.oomKills()
+	return g.ooms > before
+}
+
+// oomKills reads memory.events (v2) or memory.oom_control (v1, since Linux 4.13).
+func (g *group) oomKills() uint64 {
+	if g.oom.path == "" {
+		return 0
 	}
-	text, err := os.ReadFile(path)
+	text, err := g.oom.read()
 	if err != nil {
-		return false
+		return 0
 	}
-	return keyedCount(text, "oom_kill") > 0
+	return keyedCount(text, "oom_kill")
 }
 
 // keyedCount reads "name number" lines.
@@ -451,35 +559,13 @@ func (g *group) remove() {
 	if g == nil {
 		return
 	}
-	if g.fd != nil {
-		g.fd.Close()
-		g.fd = nil
+	for i := range g.tasks {
+		g.tasks[i].close()
+	}
+	for _, f := range []*kernelFile{&g.dir, &g.procs, &g.oom} {
+		f.close()
 	}
 	for _, dir := range g.dirs() {
 		rmdir(dir)
 	}
-}
-
-// writeFile is one write to a kernel file, which must exist.
-func writeFile(path, text string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Close())
-}
-
-func readPIDs(path string) []int {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil
-	}
-	var pids []int
-	for _, f := range strings.Fields(string(text)) {
-		if pid, err := strconv.Atoi(f); err == nil && pid > 0 && pid != os.Getpid() { // never ourselves: these are killed
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }

@@ -54,6 +54,13 @@ func content(t *testing.T, path string) string {
 	return string(text)
 }
 
+// offer has a group of a made-up tree used: the kernel is not there to fill a new one with files.
+func offer(c *cgroups, name string) {
+	g := c.reopen(name)
+	g.keepOpen()
+	c.free = append(c.free, g)
+}
+
 func TestLimitsV2(t *testing.T) {
 	root := t.TempDir()
 	tree(t, root, "cgroup.controllers", "cgroup.subtree_control")
@@ -66,7 +73,8 @@ func TestLimitsV2(t *testing.T) {
 		t.Fatalf("%+v", c)
 	}
 	var attr syscall.SysProcAttr
-	g, err := c.create("r", 1<<30, 1.5, &attr)
+	offer(c, "r")
+	g, err := c.create(1<<30, 1.5, &attr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +106,8 @@ func TestLimitsV1(t *testing.T) {
 	}
 	c := &cgroups{parent: "substrate", has: map[string]bool{}}
 	c.open(root, map[string]string{"memory": "/", "cpu": "/"})
-	g, err := c.create("r", 1<<20, 2, nil)
+	offer(c, "r")
+	g, err := c.create(1<<20, 2, &syscall.SysProcAttr{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +135,8 @@ func TestFailedLimit(t *testing.T) {
 	tree(t, filepath.Join(root, "cpu", "substrate", "r"), "cpu.cfs_quota_us")
 	c := &cgroups{parent: "substrate", has: map[string]bool{}}
 	c.open(root, map[string]string{"memory": "/", "cpu": "/"})
-	g, err := c.create("r", 1<<20, 2, nil)
+	offer(c, "r")
+	g, err := c.create(1<<20, 2, &syscall.SysProcAttr{})
 	if g == nil || err == nil || !strings.Contains(err.Error(), "memory.limit_in_bytes") {
 		t.Errorf("%v, %v", g, err)
 	}
@@ -221,7 +231,7 @@ func TestStaleGroupsGo(t *testing.T) {
 
 func TestNoGroups(t *testing.T) {
 	var c *cgroups
-	g, err := c.create("x", 1, 1, nil)
+	g, err := c.create(1, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,14 +261,22 @@ cat /proc/self/cgroup; while ! [ -s escaped ]; do sleep 0.01; done`})
 	if !strings.Contains(out, groupPrefix) {
 		t.Errorf("the run is in no group: %s", out)
 	}
-	if pid := readPID(t, filepath.Join(runPath(h.dir, "g"), workDir, "escaped")); !gone(pid)() {
+	if pid := readPID(t, filepath.Join(filesOf(h.dir, "g").work(), "escaped")); !gone(pid)() {
 		t.Errorf("process %d escaped", pid)
 	}
 	own := probeCgroups("", h.dir)
-	for _, dir := range own.reopen("g").dirs() {
-		if _, err := os.Stat(dir); err == nil {
-			t.Errorf("group %s is left over", dir)
-		}
+	// An empty group serves the next run, without the last one's limit.
+	quota := "cat /sys/fs/cgroup/cpu$(sed -n 's/^[0-9]*:cpu://p' /proc/self/cgroup)/cpu.cfs_quota_us"
+	if own.v2 != nil {
+		quota = "cut -d' ' -f1 /sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/cpu.max"
+	}
+	h.run(Spec{ID: "again", Script: "cat /proc/self/cgroup\n" + quota})
+	again := h.output("again", Stdout)
+	if !strings.HasPrefix(again, out) {
+		t.Errorf("the group was not used again: %s, before %s", again, out)
+	}
+	if left := strings.TrimPrefix(again, out); own.has["cpu"] && left != "-1\n" && left != "max\n" {
+		t.Errorf("the next run is limited to %s", left)
 	}
 	_ = h.rt.Stop(t.Context(), "g", 0, "")
 	h.start(Spec{ID: "h", Script: `trap '' TERM; echo ready; while :; do sleep 0.02; done`})

@@ -25,7 +25,7 @@ const (
 	keeperMemory    = 64 << 20 // soft limit; a keeper of a thousand runs stays far below
 	keeperGC        = 50
 	maxQueuedStarts = 4096
-	spawners        = 2 // forks go one at a time anyway; the second prepares directories meanwhile
+	maxForks        = 8 // with one visit to control groups
 	maxConns        = 8
 )
 
@@ -46,6 +46,9 @@ type keeper struct {
 	log    *slog.Logger
 	boot   string
 	groups *cgroups
+	null   *os.File // standard input of every run
+
+	journal *journal
 
 	starts  chan startRequest
 	removes chan *run
@@ -67,7 +70,7 @@ type keeper struct {
 // run is guarded by keeper.mu, but for the fields set before it is published.
 type run struct {
 	status    Status
-	dir       string
+	files     runFiles
 	pid       int
 	start     uint64
 	adopted   bool  // a child of a keeper that died: it can be watched, not waited for
@@ -96,8 +99,13 @@ func Keep(ctx context.Context, opts KeeperOptions) error {
 		return err
 	}
 	defer lock.Close()
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return fmt.Errorf("cannot open standard input of runs: %w", err)
+	}
+	defer null.Close()
 	k := &keeper{
-		dir: opts.Dir, log: opts.Log, boot: bootID(), groups: openCgroups(opts.CgroupRoot, opts.Dir),
+		dir: opts.Dir, log: opts.Log, boot: bootID(), groups: openCgroups(opts.CgroupRoot, opts.Dir), null: null,
 		starts: make(chan startRequest, maxQueuedStarts), removes: make(chan *run, maxQueuedStarts),
 		spawned: make(chan struct{}, 1), adopted: make(chan struct{}, 1),
 		runs: map[RunID]*run{}, byPID: map[int]*run{}, conns: map[*keeperConn]struct{}{}, quiet: time.Now(),
@@ -106,6 +114,7 @@ func Keep(ctx context.Context, opts KeeperOptions) error {
 	if err := k.load(); err != nil {
 		return err
 	}
+	defer k.journal.close()
 	k.groups.sweep()
 	listener, err := listenUnix(opts.Dir)
 	if err != nil {
@@ -195,9 +204,7 @@ func listenUnix(dir string) (*net.UnixListener, error) {
 func (k *keeper) serve(ctx context.Context, listener *net.UnixListener, idle time.Duration, told <-chan os.Signal) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
-	for range spawners {
-		tasks.Go(func() { k.spawnLoop(ctx) })
-	}
+	tasks.Go(func() { k.spawnLoop(ctx) })
 	// Not awaited: a stray process that no run can be blamed for may hold it in waitid for ever, and
 	// the next keeper must not wait for that. It ends with the process.
 	go k.reapLoop(ctx)
@@ -230,7 +237,7 @@ func (k *keeper) serve(ctx context.Context, listener *net.UnixListener, idle tim
 }
 
 // leave ends the keeper's service if no run goes on and, unless it is told to go, no agent was here
-// for a while. Runs that have ended need no keeper: their directories tell the next one.
+// for a while. Runs that have ended need no keeper: the journal tells the next one.
 func (k *keeper) leave(told bool, idle time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

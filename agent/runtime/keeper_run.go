@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
@@ -26,48 +25,44 @@ func (k *keeper) load() error {
 	if err := os.Chmod(root, 0o711); err != nil { // the umask took the passage away
 		return fmt.Errorf("cannot make run directory: %w", err)
 	}
-	entries, err := os.ReadDir(root)
+	j, runs, lost, err := openJournal(filepath.Join(k.dir, journalFile))
 	if err != nil {
-		return fmt.Errorf("cannot list run directory: %w", err)
+		return err
 	}
-	for _, e := range entries {
-		dir := filepath.Join(root, e.Name())
-		var s storedSpec
-		if err := readJSON(filepath.Join(dir, specFile), &s); err != nil || EncodeRunID(s.Spec.ID) != e.Name() {
-			k.log.Warn("sweeping a run directory without specification", "dir", dir, "error", err)
-			if err := removeRunDir(dir); err != nil {
-				k.log.Warn("cannot sweep run directory", "dir", dir, "error", err)
-			}
-			continue
-		}
-		k.loadRun(s, dir)
+	k.journal = j
+	if lost > 0 {
+		k.log.Warn("passed over unreadable parts of the journal", "bytes", lost)
+	}
+	if err := sweepRuns(k.dir, runs); err != nil {
+		k.log.Warn("cannot sweep run directory", "error", err)
+	}
+	for id, r := range runs {
+		k.loadRun(id, r)
 	}
 	return nil
 }
 
-func (k *keeper) loadRun(s storedSpec, dir string) {
-	r := &run{dir: dir, killAfter: s.Spec.KillAfter, status: Status{ID: s.Spec.ID, State: StateRunning}}
-	k.runs[s.Spec.ID] = r
-	var rec record
-	err := readJSON(filepath.Join(dir, statusFile), &rec)
-	if err == nil && rec.Status.ID == s.Spec.ID {
-		r.status, r.pid, r.start = rec.Status, rec.PID, rec.Start
+func (k *keeper) loadRun(id RunID, was *kept) {
+	r := &run{files: filesOf(k.dir, id), killAfter: was.Spec.KillAfter, status: Status{ID: id, State: StateRunning}}
+	k.runs[id] = r
+	boot := k.boot
+	if rec := was.record; rec != nil {
+		r.status, r.pid, r.start, boot = rec.Status, rec.PID, rec.Start, rec.BootID
 		if r.status.State == StateEnded {
 			return
 		}
 		r.group = k.groups.reopen(rec.Group)
-	} else if pid, start := findTagged(s.Spec.ID); pid != 0 {
-		// The keeper died between fork and status.
+	} else if pid, start := findTagged(id); pid != 0 {
+		// The keeper died between fork and record.
 		r.pid, r.start, r.status.Started = pid, start, time.Now()
-		rec.BootID = k.boot
 	}
 	r.adopted = true
-	if r.pid == 0 || rec.BootID != k.boot || !alive(r.pid, r.start) {
+	if r.pid == 0 || boot != k.boot || !alive(r.pid, r.start) {
 		k.finish(r, outcome{lost: true})
 		return
 	}
-	if s.Spec.Walltime > 0 {
-		k.armWalltime(r, s.Spec.Walltime-time.Since(r.status.Started))
+	if was.Spec.Walltime > 0 {
+		k.armWalltime(r, was.Spec.Walltime-time.Since(r.status.Started))
 	}
 	select {
 	case k.adopted <- struct{}{}:
@@ -98,7 +93,7 @@ func (k *keeper) askStart(ctx context.Context, c *keeperConn, s startRequest) {
 		c.poke()
 	} else {
 		k.runs[id] = &run{
-			status: Status{ID: id, State: StateStarting}, dir: runPath(k.dir, id), killAfter: s.Spec.KillAfter,
+			status: Status{ID: id, State: StateStarting}, files: filesOf(k.dir, id), killAfter: s.Spec.KillAfter,
 		}
 	}
 	k.mu.Unlock()
@@ -115,71 +110,82 @@ func (k *keeper) askStart(ctx context.Context, c *keeperConn, s startRequest) {
 	}
 }
 
+// spawnLoop starts runs, a few at a time where many wait: the thread that forks then goes from one
+// control group to the next, and home only once.
 func (k *keeper) spawnLoop(ctx context.Context) {
+	batch := make([]*launch, 0, maxForks)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case s := <-k.starts:
-			k.startRun(s)
+			batch = k.ready(batch[:0], s)
 		}
+		for more := true; more && len(batch) < maxForks; {
+			select {
+			case s := <-k.starts:
+				batch = k.ready(batch, s)
+			default:
+				more = false
+			}
+		}
+		k.forkAll(batch)
 	}
 }
 
-func (k *keeper) startRun(s startRequest) {
+// ready adds a run to the batch, or ends it if it cannot start.
+func (k *keeper) ready(batch []*launch, s startRequest) []*launch {
 	k.mu.Lock()
 	r := k.runs[s.Spec.ID]
 	stopped := r.cause
 	k.mu.Unlock()
 	stored := storedSpec{Spec: s.Spec, Account: s.Account}
-	out, errOut, err := makeRunDir(r.dir, stored)
-	if err != nil {
-		k.finish(r, outcome{failed: fmt.Errorf("cannot make run directory: %w", err)})
-		return
-	}
-	defer out.Close()
-	defer errOut.Close()
+	err := k.journal.append(entry{ID: s.Spec.ID, Spec: &stored})
 	switch {
+	case err != nil:
 	case stopped != "":
 		err = errors.New("cannot start run: it was stopped before")
 	case s.Refusal != "":
 		err = errors.New(s.Refusal)
 	}
 	if err == nil {
-		err = k.fork(r, stored, out, errOut)
+		var l *launch
+		if l, err = prepare(stored, r, k.null); err == nil {
+			return append(batch, l)
+		}
 	}
-	if err != nil {
-		k.finish(r, outcome{failed: err})
+	k.finish(r, outcome{failed: err})
+	return batch
+}
+
+func (k *keeper) forkAll(batch []*launch) {
+	for _, l := range batch {
+		g, err := k.groups.create(l.spec.Memory, l.spec.CPUs, l.attr.Sys)
+		if err != nil {
+			k.log.Warn("cannot limit run", "run", l.spec.ID, "error", err)
+		}
+		l.group = g
+	}
+	goruntime.LockOSThread()
+	defer goruntime.UnlockOSThread()
+	defer k.groups.leave()
+	for _, l := range batch {
+		if err := k.fork(l); err != nil {
+			l.close()
+			k.groups.release(l.group)
+			k.finish(l.run, outcome{failed: err})
+		}
 	}
 }
 
-func (k *keeper) fork(r *run, s storedSpec, out, errOut *os.File) error {
-	l, err := prepare(s, r.dir)
-	if err != nil {
-		return err
-	}
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return fmt.Errorf("cannot start run: %w", err)
-	}
-	defer null.Close()
-	l.attr.Files = []uintptr{null.Fd(), out.Fd(), errOut.Fd()}
-	g, err := k.groups.create(EncodeRunID(s.Spec.ID), s.Spec.Memory, s.Spec.CPUs, l.attr.Sys)
-	if err != nil {
-		k.log.Warn("cannot limit run", "run", s.Spec.ID, "error", err)
-	}
-	rec := record{BootID: k.boot, Group: g.id()}
-
+func (k *keeper) fork(l *launch) error {
+	r, g := l.run, l.group
 	k.forkMu.Lock()
-	goruntime.LockOSThread()
-	leave := g.enter()
+	defer k.forkMu.Unlock()
+	g.enter()
 	pid, err := syscall.ForkExec(l.path, l.argv, &l.attr)
-	leave()
-	goruntime.UnlockOSThread()
 	if err != nil {
-		k.forkMu.Unlock()
-		g.remove()
-		return explainFork(l, s.Account, err)
+		return explainFork(l, err)
 	}
 	// Until it is in byPID the child is not reaped, so /proc knows it even if it has ended.
 	g.attach(pid)
@@ -187,23 +193,23 @@ func (k *keeper) fork(r *run, s storedSpec, out, errOut *os.File) error {
 	k.mu.Lock()
 	r.pid, r.start, r.group = pid, stat.Start, g
 	r.status.State, r.status.Started = StateRunning, time.Now()
-	rec.Status, rec.PID, rec.Start = r.status, pid, stat.Start
+	rec := record{Status: r.status, PID: pid, Start: stat.Start, BootID: k.boot, Group: g.id()}
 	k.mu.Unlock()
-	if err := writeRecord(r.dir, rec); err != nil {
-		k.log.Warn("cannot write run status", "run", r.status.ID, "error", err)
+	if err := k.journal.append(entry{ID: r.status.ID, Record: &rec}); err != nil {
+		k.log.Warn("cannot record run", "run", r.status.ID, "error", err)
 	}
 	adjustOOM(pid)
 	k.mu.Lock()
 	k.byPID[pid] = r
-	if s.Spec.Walltime > 0 {
-		k.armWalltime(r, s.Spec.Walltime)
+	if l.spec.Walltime > 0 {
+		k.armWalltime(r, l.spec.Walltime)
 	}
 	if r.cause != "" { // stopped between the request and the fork
 		syscall.Kill(-pid, syscall.SIGTERM)
 	}
 	k.publish(r)
 	k.mu.Unlock()
-	k.forkMu.Unlock()
+	l.close()
 	select {
 	case k.spawned <- struct{}{}:
 	default:
@@ -213,12 +219,7 @@ func (k *keeper) fork(r *run, s storedSpec, out, errOut *os.File) error {
 
 func adjustOOM(pid int) {
 	// Best effort: an unprivileged keeper may raise, and nobody else cares.
-	f, err := os.OpenFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", os.O_WRONLY, 0)
-	if err != nil {
-		return
-	}
-	defer f.Close()
-	fmt.Fprint(f, runOOMAdjust)
+	_ = writeFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", strconv.Itoa(runOOMAdjust))
 }
 
 // siginfo is the head of siginfo_t for SIGCHLD on 64-bit Linux.
@@ -304,12 +305,13 @@ func (k *keeper) finish(r *run, o outcome) {
 	if o.at.IsZero() {
 		s.Ended = time.Now()
 	}
-	s.Stdout, s.Stderr = outputSize(r.dir, Stdout), outputSize(r.dir, Stderr)
+	s.Stdout, s.Stderr = r.files.outputSize(Stdout), r.files.outputSize(Stderr)
 	oom := r.group.oomKilled()
-	r.group.remove()
+	k.groups.release(r.group)
 	judge(&s, o, cause, reason, oom)
-	if err := writeRecord(r.dir, record{Status: s, PID: pid, Start: start, BootID: k.boot}); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		k.log.Warn("cannot write run status", "run", s.ID, "error", err)
+	rec := record{Status: s, PID: pid, Start: start, BootID: k.boot}
+	if err := k.journal.append(entry{ID: s.ID, Record: &rec}); err != nil {
+		k.log.Warn("cannot record the end of a run", "run", s.ID, "error", err)
 	}
 	k.mu.Lock()
 	r.status = s
@@ -413,8 +415,11 @@ func (k *keeper) removeLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case r := <-k.removes:
-			if err := removeRunDir(r.dir); err != nil {
-				k.log.Warn("cannot remove run directory", "run", r.status.ID, "error", err)
+			if err := k.journal.append(entry{ID: r.status.ID, Gone: true}); err != nil {
+				k.log.Warn("cannot forget run", "run", r.status.ID, "error", err)
+			}
+			if err := r.files.remove(); err != nil {
+				k.log.Warn("cannot remove a run's files", "run", r.status.ID, "error", err)
 			}
 			k.mu.Lock()
 			delete(k.runs, r.status.ID)

@@ -2,7 +2,6 @@ package runtime
 
 import (
 	"os"
-	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -49,7 +48,7 @@ func (k *keeper) signal(c *keeperConn, req signalRequest) {
 		c.poke()
 	case r.pid > 0:
 		if !req.Notice.Ends.IsZero() {
-			writeNotice(r.dir, req.Notice.Ends)
+			writeNotice(r.files, req.Notice.Ends)
 		}
 		if r.adopted && !alive(r.pid, r.start) {
 			return
@@ -60,14 +59,13 @@ func (k *keeper) signal(c *keeperConn, req signalRequest) {
 
 // writeNotice tells a run until when it may tidy up. A run that asks for the file finds all of it: a
 // handler of the signal reads it at once.
-func writeNotice(dir string, ends time.Time) {
-	path := filepath.Join(dir, noticeFile)
-	tmp := path + ".tmp"
+func writeNotice(files runFiles, ends time.Time) {
+	tmp := files.newNotice()
 	if err := os.WriteFile(tmp, []byte(ends.UTC().Format(time.RFC3339)+"\n"), 0o644); err != nil {
 		return
 	}
 	_ = os.Chmod(tmp, 0o644) // the umask is 077; the run may read it
-	_ = os.Rename(tmp, path)
+	_ = os.Rename(tmp, files.notice())
 }
 
 func (k *keeper) stop(c *keeperConn, req stopRequest) {
@@ -87,7 +85,7 @@ func (k *keeper) stop(c *keeperConn, req stopRequest) {
 	started := r.pid > 0
 	k.mu.Unlock()
 	if started && req.Reason == reasonPreempted && req.Grace > 0 {
-		writeNotice(r.dir, time.Now().Add(req.Grace))
+		writeNotice(r.files, time.Now().Add(req.Grace))
 	}
 	k.end(r, CauseStopped, req.Reason, req.Grace)
 }

@@ -68,7 +68,8 @@ var (
 
 // Outputs is a runtime whose runs' output can be read while it grows.
 type Outputs interface {
-	// Output opens one output of a run that is not forgotten. The caller closes it.
+	// Output opens one output of a run that is not forgotten. The caller closes it. The error is
+	// fs.ErrNotExist for a run that never started.
 	Output(id RunID, stream Stream) (*os.File, error)
 }
 
@@ -123,7 +124,7 @@ func (p *Process) Warnings() []string {
 
 func (p *Process) Output(id RunID, stream Stream) (*os.File, error) {
 	// O_NONBLOCK and the check: the file is the account's, but its name is not.
-	f, err := os.OpenFile(filepath.Join(runPath(p.opts.Dir, id), string(stream)), os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(filesOf(p.opts.Dir, id).output(stream), os.O_RDONLY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open output: %w", err)
 	}
@@ -262,15 +263,10 @@ func (p *Process) Run(ctx context.Context) error {
 	}
 }
 
-// hasRuns reports runs of an earlier agent on disk.
+// hasRuns reports runs of an earlier agent: a journal without any is empty.
 func (p *Process) hasRuns() bool {
-	d, err := os.Open(filepath.Join(p.opts.Dir, runsDir))
-	if err != nil {
-		return false
-	}
-	defer d.Close()
-	names, err := d.Readdirnames(1)
-	return err == nil && len(names) > 0
+	info, err := os.Stat(filepath.Join(p.opts.Dir, journalFile))
+	return err == nil && info.Size() > 0
 }
 
 func (p *Process) needed() bool {

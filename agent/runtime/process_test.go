@@ -68,7 +68,11 @@ done </proc/self/status`}, cause: CauseExited, stdout: "SigBlk: 0\nSigIgn: 0\n"}
 			if tt.message == "" && s.Message != "" {
 				t.Errorf("message %q", s.Message)
 			}
-			if out := h.output(tt.spec.ID, Stdout); out != tt.stdout || int(s.Stdout) != len(out) {
+			if s.Cause == CauseStartFailed {
+				if s.Stdout != 0 || s.Stderr != 0 {
+					t.Errorf("a run that did not start wrote %d and %d bytes", s.Stdout, s.Stderr)
+				}
+			} else if out := h.output(tt.spec.ID, Stdout); out != tt.stdout || int(s.Stdout) != len(out) {
 				t.Errorf("stdout %q, %d bytes told; %q expected", out, s.Stdout, tt.stdout)
 			}
 			if s.Ended.IsZero() || s.Cause == CauseExited && (s.Started.IsZero() || s.Ended.Before(s.Started)) {
@@ -252,7 +256,7 @@ func TestNothingIsLeftOver(t *testing.T) {
 			h := newHarness(t, stateDir(t), true)
 			h.start(Spec{ID: "f", Script: family3 + tt.tail})
 			h.wait("f", StateRunning)
-			work := filepath.Join(runPath(h.dir, "f"), workDir)
+			work := filesOf(h.dir, "f").work()
 			var pids []int
 			for _, name := range []string{"group", "session", "jobcontrol"} {
 				pids = append(pids, readPID(t, filepath.Join(work, name)))
@@ -334,8 +338,8 @@ func TestForget(t *testing.T) {
 	if err := h.rt.Forget(context.Background(), "a", "b", "never"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a forgotten", func() bool { _, err := os.Stat(runPath(h.dir, "a")); return os.IsNotExist(err) })
-	if _, err := os.Stat(runPath(h.dir, "b")); err != nil {
+	eventually(t, "a forgotten", func() bool { _, err := os.Stat(filesOf(h.dir, "a").work()); return os.IsNotExist(err) })
+	if _, err := os.Stat(filesOf(h.dir, "b").work()); err != nil {
 		t.Error("a running run was forgotten")
 	}
 	delete(h.seen, "a")
@@ -419,8 +423,8 @@ func TestKeeperKilled(t *testing.T) {
 	}
 }
 
-// A keeper that dies between fork and status finds the process by its environment, and sweeps
-// directories that never came to be a run.
+// A keeper that dies between fork and record finds the process by its environment, and sweeps
+// what never came to be a run.
 func TestKeeperFindsUnrecordedRun(t *testing.T) {
 	h := newHarness(t, stateDir(t), true)
 	h.start(Spec{ID: "u", Script: "exec sleep 600"})
@@ -428,9 +432,7 @@ func TestKeeperFindsUnrecordedRun(t *testing.T) {
 	if err := syscall.Kill(h.keeperPID(), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(filepath.Join(runPath(h.dir, "u"), statusFile)); err != nil {
-		t.Fatal(err)
-	}
+	cutLastEntry(t, filepath.Join(h.dir, journalFile))
 	if err := os.Mkdir(filepath.Join(h.dir, runsDir, "half"), 0o700); err != nil {
 		t.Fatal(err)
 	}

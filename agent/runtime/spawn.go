@@ -17,44 +17,73 @@ const (
 
 // launch is a run made ready to fork.
 type launch struct {
-	path string
-	argv []string
-	attr syscall.ProcAttr
+	run   *run
+	spec  Spec
+	acct  account
+	group *group
+	path  string
+	argv  []string
+	attr  syscall.ProcAttr
+}
+
+// close lets go of the outputs: once forked they are the child's.
+func (l *launch) close() {
+	for _, fd := range l.attr.Files[1:] {
+		syscall.Close(int(fd))
+	}
 }
 
 // prepare checks a run and makes what its process needs. Every error is for the submitter to read.
-func prepare(s storedSpec, dir string) (launch, error) {
+func prepare(s storedSpec, r *run, null *os.File) (*launch, error) {
 	spec, acc := s.Spec, s.Account
 	if spec.Image != "" {
-		return launch{}, fmt.Errorf("cannot use image %q: this version runs no containers", spec.Image)
+		return nil, fmt.Errorf("cannot use image %q: this version runs no containers", spec.Image)
 	}
 	if err := checkMounts(spec.Mounts); err != nil {
-		return launch{}, err
+		return nil, err
 	}
 	if (len(spec.Command) > 0) == (spec.Script != "") {
-		return launch{}, errors.New("cannot start run: exactly one of command and script is needed")
+		return nil, errors.New("cannot start run: exactly one of command and script is needed")
 	}
 	for _, text := range append(append([]string{}, spec.Command...), spec.Env...) {
 		if strings.ContainsRune(text, 0) {
-			return launch{}, fmt.Errorf("cannot start run: %.40q contains a NUL byte", text)
+			return nil, fmt.Errorf("cannot start run: %.40q contains a NUL byte", text)
 		}
 	}
-	if err := makeWorkDir(dir, acc); err != nil {
-		return launch{}, fmt.Errorf("cannot make working directory: %w", err)
+	if err := r.files.makeWork(acc); err != nil {
+		return nil, fmt.Errorf("cannot make working directory: %w", err)
 	}
-	l := launch{attr: syscall.ProcAttr{Dir: filepath.Join(dir, workDir), Env: environment(s, dir)}}
+	l := &launch{run: r, spec: spec, acct: acc, attr: syscall.ProcAttr{Dir: r.files.work(), Env: environment(s, r.files)}}
 	l.attr.Sys = &syscall.SysProcAttr{Setsid: true}
 	if !acc.Caller {
 		l.attr.Sys.Credential = &syscall.Credential{Uid: acc.UID, Gid: acc.GID, Groups: acc.Groups}
 	}
 	var err error
 	if spec.Script != "" {
-		l.path, l.argv, err = script(spec.Script, dir, acc)
+		l.path, l.argv, err = script(spec.Script, r.files, acc)
 	} else {
 		l.argv = spec.Command
 		l.path, err = findCommand(spec.Command[0], l.attr.Env, l.attr.Dir)
 	}
+	if err == nil {
+		err = l.openFiles(null)
+	}
 	return l, err
+}
+
+// openFiles makes the outputs; standard input is empty.
+func (l *launch) openFiles(null *os.File) error {
+	out, err := l.run.files.createOutput(Stdout, l.acct)
+	if err != nil {
+		return fmt.Errorf("cannot make output: %w", err)
+	}
+	errOut, err := l.run.files.createOutput(Stderr, l.acct)
+	if err != nil {
+		syscall.Close(out)
+		return fmt.Errorf("cannot make output: %w", err)
+	}
+	l.attr.Files = []uintptr{null.Fd(), uintptr(out), uintptr(errOut)}
+	return nil
 }
 
 func checkMounts(mounts []Mount) error {
@@ -69,9 +98,9 @@ func checkMounts(mounts []Mount) error {
 	return nil
 }
 
-func script(text, dir string, acc account) (string, []string, error) {
-	path := filepath.Join(dir, scriptFile)
-	if err := writeScript(path, text, acc); err != nil {
+func script(text string, files runFiles, acc account) (string, []string, error) {
+	path := files.script()
+	if err := files.writeScript(text, acc); err != nil {
 		return "", nil, fmt.Errorf("cannot write script: %w", err)
 	}
 	if strings.HasPrefix(text, "#!") {
@@ -137,7 +166,7 @@ func executable(path string) error {
 
 // environment is all a run sees: nothing of the agent's own. Later entries win; the run id always
 // does, because left-over processes are found by it.
-func environment(s storedSpec, dir string) []string {
+func environment(s storedSpec, files runFiles) []string {
 	acc := s.Account
 	shell := acc.Shell
 	if shell == "" {
@@ -149,7 +178,7 @@ func environment(s storedSpec, dir string) []string {
 		"SUBSTRATE_CORES=" + strconv.FormatUint(uint64(s.Spec.Cores), 10),
 		"SUBSTRATE_RANK=" + strconv.FormatUint(uint64(s.Spec.Rank), 10),
 		"SUBSTRATE_NODES=" + strings.Join(s.Spec.Nodes, ","),
-		"SUBSTRATE_NOTICE_FILE=" + filepath.Join(dir, noticeFile),
+		"SUBSTRATE_NOTICE_FILE=" + files.notice(),
 	}
 	env = append(env, s.Spec.Env...)
 	return lastWins(append(env, "SUBSTRATE_RUN_ID="+string(s.Spec.ID)))
@@ -183,8 +212,8 @@ func getenv(env []string, key string) string {
 }
 
 // explainFork says what an errno of fork and exec means to the submitter.
-func explainFork(l launch, acc account, err error) error {
-	name := l.argv[0]
+func explainFork(l *launch, err error) error {
+	name, acc := l.argv[0], l.acct
 	switch {
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("cannot start command %q: permission denied for account %q, for it or for the working directory %s: %w",
