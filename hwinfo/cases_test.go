@@ -15,7 +15,8 @@ import (
 
 // TestCases reads every archive under testdata/cases as a node's root and holds the facts to its "want" file:
 // lines "path value", where the value is JSON or the word absent, and # is a list's length. Paths lead into the
-// JSON of the facts, into "warnings" by source, into "fabrics" and into "vars", the assignments of etc/os-release.
+// JSON of the facts, into "warnings" by source, into "fabrics", into "effective" and into "vars", the
+// assignments of etc/os-release.
 // A name "a -> b" in an archive is a symbolic link. Each case also survives a snapshot and the portable opener.
 func TestCases(t *testing.T) {
 	archives, err := filepath.Glob("testdata/cases/*.txtar")
@@ -109,6 +110,15 @@ func document(t *testing.T, root string, facts Facts, warnings []Warning) map[st
 		fabrics = append(fabrics, addresses)
 	}
 	doc["fabrics"] = fabrics
+	e := facts.Effective()
+	effective := map[string]any{}
+	if e.CPUs != nil {
+		effective["cpus"] = *e.CPUs
+	}
+	if e.Memory != nil {
+		effective["memory_bytes"] = float64(*e.Memory)
+	}
+	doc["effective"] = effective
 	vars := map[string]any{}
 	if data, err := os.ReadFile(filepath.Join(root, "etc/os-release")); err == nil {
 		parsed, _, err := parseOSRelease(bytes.NewReader(data))

@@ -20,6 +20,7 @@ type cgroup struct {
 const (
 	cgroupFile = "proc/self/cgroup"
 	cgroupDir  = "sys/fs/cgroup"
+	statusFile = "proc/self/status"
 	maxDepth   = 64
 )
 
@@ -72,23 +73,64 @@ func cgroupDirs(groups []cgroup, controller string) (dirs []string, group string
 // the machine, or version 1's page-rounded maximum — is none.
 func (r *reader) readLimits(total *uint64, online []int) Limits {
 	data, err := r.t.readRaw(cgroupFile, 1<<20)
-	if err != nil {
-		if !absent(err) {
-			r.warn(cgroupFile, err)
-		}
-		return Limits{}
+	if err != nil && !absent(err) {
+		r.warn(cgroupFile, err)
 	}
 	groups, err := parseCgroups(bytes.NewReader(data))
 	if err != nil {
 		r.warn(cgroupFile, err)
-		return Limits{}
+		groups = nil
 	}
 	r.recordCgroups(groups)
-	return Limits{
+	l := Limits{
 		Memory: r.memoryLimit(groups, total),
 		CPUs:   r.quota(groups, len(online)),
 		CPUSet: r.cpuset(groups, online),
-	}.withCPUSet()
+	}
+	return r.withAffinity(l, online).withCPUSet()
+}
+
+// withAffinity narrows the set to the CPUs that this process may run on. Where none of them is online they are counted in
+// another numbering, the host's, and only their count is of use.
+func (r *reader) withAffinity(l Limits, online []int) Limits {
+	data, err := r.t.read(statusFile, maxAttr)
+	if err != nil {
+		if !absent(err) {
+			r.warn(statusFile, err)
+		}
+		return l
+	}
+	allowed, err := parseAffinity(data)
+	if err != nil {
+		r.warn(statusFile, err)
+	}
+	if len(allowed) == 0 || len(online) == 0 {
+		return l
+	}
+	set := l.CPUSet
+	if set == nil {
+		set = online
+	}
+	both := intersect(set, allowed)
+	switch {
+	case len(both) == 0 && len(allowed) < len(set):
+		if n := float64(len(allowed)); l.CPUs == nil || *l.CPUs > n {
+			l.CPUs = &n
+		}
+	case len(both) > 0 && len(both) < len(online):
+		l.CPUSet = both
+	}
+	return l
+}
+
+// parseAffinity reads the list of /proc/self/status.
+func parseAffinity(data []byte) ([]int, error) {
+	for line := range lines(data) {
+		if key, value, ok := keyValue(line); ok && key == "Cpus_allowed_list" {
+			return parseList(value, maxCPUs)
+		}
+	}
+	return nil, nil
 }
 
 // withCPUSet bounds the CPU limit by the number of CPUs allowed.
@@ -101,7 +143,7 @@ func (l Limits) withCPUSet() Limits {
 
 // recordCgroups puts groups into a snapshot under names that tell nothing of users, sessions or containers.
 func (r *reader) recordCgroups(groups []cgroup) {
-	if r.t.rec == nil {
+	if r.t.rec == nil || len(groups) == 0 {
 		return
 	}
 	var b bytes.Buffer
@@ -280,4 +322,26 @@ func (r *reader) cpuset(groups []cgroup, online []int) []int {
 		}
 	}
 	return set
+}
+
+// Effective is what the reader's own process could use: the host's totals where no limit is tighter.
+type Effective struct {
+	CPUs   *float64
+	Memory *uint64
+}
+
+// Effective applies the limits to the totals.
+func (f *Facts) Effective() Effective {
+	var e Effective
+	if n := f.CPU.LogicalCPUs; n != nil {
+		e.CPUs = ptr(float64(*n))
+	}
+	if l := f.Limits.CPUs; l != nil && (e.CPUs == nil || *l < *e.CPUs) {
+		e.CPUs = l
+	}
+	e.Memory = f.Memory.Total
+	if l := f.Limits.Memory; l != nil && (e.Memory == nil || *l < *e.Memory) {
+		e.Memory = l
+	}
+	return e
 }

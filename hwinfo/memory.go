@@ -28,9 +28,10 @@ func (r *reader) readMemory(nodes []NUMA) Memory {
 		r.warn(source, err)
 	}
 	m.Host, m.Device = nodeMemory(nodes, m.Total)
-	m.HugePages = r.readHugePages()
+	m.HugePages = r.readHugePages("sys/kernel/mm/hugepages")
 	m.Usable = usable(m.Total, m.HugePages)
 	m.Blocks = r.readBlocks()
+	m.Modules = r.readModules()
 	return m
 }
 
@@ -109,9 +110,8 @@ func mulCapped(a, b uint64) uint64 {
 	return a * b
 }
 
-// readHugePages reads every size's pool: /proc/meminfo speaks of the default size only.
-func (r *reader) readHugePages() []HugePages {
-	const dir = "sys/kernel/mm/hugepages"
+// readHugePages reads every size's pool, of the machine or of a node: /proc/meminfo speaks of the default size only.
+func (r *reader) readHugePages(dir string) []HugePages {
 	names, err := r.t.list(dir)
 	if err != nil {
 		if !absent(err) {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 const nodeDir = "sys/devices/system/node"
@@ -41,9 +42,43 @@ func (r *reader) readNUMA(online []int) []NUMA {
 		if err != nil && !absent(err) {
 			r.warn(dir+"meminfo", err)
 		}
+		n.Distances = r.distances(dir+"distance", len(numbers))
+		n.HugePages = r.readHugePages(dir + "hugepages")
 		nodes = append(nodes, n)
 	}
 	return nodes
+}
+
+// distances has one number for each node that is online, in their order; any other count could not be told apart.
+func (r *reader) distances(source string, nodes int) []int {
+	text, err := r.t.attr(source)
+	if err != nil {
+		if !absent(err) {
+			r.warn(source, err)
+		}
+		return nil
+	}
+	list, err := parseDistances(text)
+	if err == nil && len(list) != nodes {
+		err = fmt.Errorf("%d distances for %d nodes", len(list), nodes)
+	}
+	if err != nil {
+		r.warn(source, err)
+		return nil
+	}
+	return list
+}
+
+func parseDistances(s string) ([]int, error) {
+	var out []int
+	for word := range strings.FieldsSeq(s) {
+		n, err := strconv.ParseUint(word, 10, 8)
+		if err != nil || len(out) >= maxNodes {
+			return nil, fmt.Errorf("%q is not a list of distances", short(s))
+		}
+		out = append(out, int(n))
+	}
+	return out, nil
 }
 
 // impliedNode stands for the whole machine where the kernel shows no nodes.

@@ -44,7 +44,9 @@ func (r *reader) facts() Facts {
 	f.Uname, f.Hostname = r.readUname()
 	f.FQDN = r.readFQDN(f.Hostname)
 	var online []int
-	f.CPU, online = r.readCPU(f.Uname)
+	var form cpuForm
+	f.CPU, form, online = r.readCPU(f.Uname)
+	f.Machine = r.readMachine(f.CPU, form, f.Uname)
 	f.NUMA = r.readNUMA(online)
 	f.Memory = r.readMemory(f.NUMA)
 	f.NUMA = r.impliedNode(f.NUMA, online, f.Memory)

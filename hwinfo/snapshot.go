@@ -96,6 +96,12 @@ func scrub(name string, data []byte) []byte {
 		return []byte("DRIVER=" + ueventDriver(data) + "\n")
 	case path.Base(name) == "meminfo":
 		return keepLines(data, "MemTotal")
+	case name == dmiTable:
+		return scrubDMI(data)
+	case name == sysinfoFile:
+		return slices.Concat(keepLines(data, "Manufacturer"), keepLines(data, "Type"), keepLines(data, "Program"))
+	case name == statusFile:
+		return keepLines(data, "Cpus_allowed_list")
 	}
 	return data
 }
