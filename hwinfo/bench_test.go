@@ -22,6 +22,13 @@ func serverTree(tb testing.TB) string {
 		put(tb, root, dir+"core_id", fmt.Appendln(nil, core))
 		put(tb, root, dir+"physical_package_id", fmt.Appendln(nil, socket))
 		put(tb, root, dir+"die_id", []byte("0\n"))
+		thread, pkg := fmt.Sprintf("%d,%d\n", cpu%64, cpu%64+64), fmt.Sprintf("%d-%d,%d-%d\n", 32*socket, 32*socket+31, 32*socket+64, 32*socket+95)
+		for _, name := range []string{"core_cpus_list", "thread_siblings_list", "cluster_cpus_list"} {
+			put(tb, root, dir+name, []byte(thread))
+		}
+		for _, name := range []string{"package_cpus_list", "core_siblings_list", "die_cpus_list"} {
+			put(tb, root, dir+name, []byte(pkg))
+		}
 		put(tb, root, fmt.Sprintf("sys/devices/system/cpu/cpufreq/policy%d/cpuinfo_max_freq", cpu), []byte("3400000\n"))
 	}
 	put(tb, root, "proc/cpuinfo", info.Bytes())

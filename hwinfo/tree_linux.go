@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -11,7 +12,10 @@ import (
 const procSuperMagic = 0x9fa0 // include/uapi/linux/magic.h
 
 // openat2Root lets the kernel resolve links inside the root (RESOLVE_IN_ROOT, Linux 5.6).
-type openat2Root struct{ fd int }
+type openat2Root struct {
+	fd   int
+	page [4097]byte // one more than a page, which is as long as an attribute can be
+}
 
 var _ opener = (*openat2Root)(nil)
 
@@ -45,43 +49,63 @@ func (o *openat2Root) openat2(name string, flags uint64) (int, error) {
 }
 
 // read uses system calls directly: an os.File on a non-blocking descriptor costs twice as many, and a node has
-// thousands of attributes.
+// thousands of attributes. For the same reason what was opened is looked at only where its content is not plainly
+// that of an attribute.
 func (o *openat2Root) read(name string, limit int64) ([]byte, error) {
 	fd, err := o.openat2(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, err
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, errNotRegular
-	}
-	buf := make([]byte, 0, min(max(st.Size, 512)+1, 1<<20)) // sysfs says 4096, procfs 0
-	for {
-		room := cap(buf) - len(buf)
-		n, err := unix.Read(fd, buf[len(buf):cap(buf)])
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
+	n, err := readSome(fd, o.page[:])
+	if err != nil || n == 0 || n == len(o.page) {
+		var st unix.Stat_t
+		if serr := unix.Fstat(fd, &st); serr != nil {
+			return nil, serr
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFREG { // a pipe without a writer, a device, a directory
+			return nil, errNotRegular
+		}
+		if err != nil {
 			return nil, err
-		case n == 0:
-			return buf, nil
 		}
-		buf = buf[:len(buf)+n]
-		if int64(len(buf)) > limit {
-			return nil, tooLong(limit)
-		}
-		if st.Size > 0 && n < room { // the end, but for procfs, which states no size and gives short pieces
-			return buf, nil
-		}
+	}
+	if int64(n) > limit {
+		return nil, tooLong(limit)
+	}
+	// Only procfs gives short pieces before the end.
+	if n == 0 || n < len(o.page) && !strings.HasPrefix(name, "proc/") {
+		return slices.Clone(o.page[:n]), nil
+	}
+	return readRest(fd, append(make([]byte, 0, 4*len(o.page)), o.page[:n]...), limit)
+}
+
+func readRest(fd int, buf []byte, limit int64) ([]byte, error) {
+	for {
 		if len(buf) == cap(buf) {
 			buf = slices.Grow(buf, len(buf))
 		}
+		n, err := readSome(fd, buf[len(buf):cap(buf)])
+		if err != nil {
+			return nil, err
+		}
+		if n == 0 {
+			return buf, nil
+		}
+		if buf = buf[:len(buf)+n]; int64(len(buf)) > limit {
+			return nil, tooLong(limit)
+		}
 	}
+}
+
+func readSome(fd int, buf []byte) (int, error) {
+	for range 16 {
+		n, err := unix.Read(fd, buf)
+		if !errors.Is(err, unix.EINTR) {
+			return max(n, 0), err
+		}
+	}
+	return 0, unix.EINTR
 }
 
 func (o *openat2Root) opendir(name string) (*os.File, error) {
