@@ -278,17 +278,6 @@ func TestPCIAddress(t *testing.T) {
 	}
 }
 
-func TestTopoMismatch(t *testing.T) {
-	root, _ := buildTree(t, "testdata/cases/u04-nvlink-pairs-only.txtar")
-	if err := os.RemoveAll(filepath.Join(root, "sys/bus/pci/devices/0000:40:00.0")); err != nil {
-		t.Fatal(err)
-	}
-	f, w := Read(root)
-	if f.GPULinks != nil || !slices.Contains(w, Warning{topoFile, "4 GPUs in the matrix, 3 on the bus"}) {
-		t.Errorf("got %v, %v", f.GPULinks, w)
-	}
-}
-
 // TestLongLine: a line of a mebibyte is read like any other.
 func TestLongLine(t *testing.T) {
 	var b bytes.Buffer

@@ -19,7 +19,7 @@ const (
 )
 
 // readNICs lists the interfaces that a device backs.
-func (r *reader) readNICs() []NIC {
+func (r *reader) readNICs(functions []PCI, ports []RDMA) []NIC {
 	names, err := r.t.list(netDir)
 	if err != nil {
 		if !absent(err) {
@@ -40,9 +40,31 @@ func (r *reader) readNICs() []NIC {
 			r.warn(netDir, fmt.Errorf("more than %d interfaces, the rest is left out", maxNICs))
 			break
 		}
-		out = append(out, r.readNIC(name, dir))
+		n := r.readNIC(name, dir)
+		n.NUMANode = nodeOf(functions, n.Address)
+		// The first RDMA device of the function; a card's ports are functions of their own.
+		if i := slices.IndexFunc(ports, func(p RDMA) bool { return n.Address != "" && p.Address == n.Address }); i >= 0 {
+			n.RDMA = ports[i].Device
+		}
+		out = append(out, n)
 	}
 	return out
+}
+
+// nodeOf is the NUMA node of a function, nil when it is unknown. Functions are in the order of their addresses.
+func nodeOf(functions []PCI, address string) *int {
+	want, err := ParsePCIAddress(address)
+	if err != nil {
+		return nil
+	}
+	i, ok := slices.BinarySearchFunc(functions, want, func(f PCI, want PCIAddress) int {
+		have, _ := ParsePCIAddress(f.Address)
+		return have.Compare(want)
+	})
+	if !ok {
+		return nil
+	}
+	return functions[i].NUMANode
 }
 
 func (r *reader) readNIC(name, dir string) NIC {
@@ -59,6 +81,13 @@ func (r *reader) readNIC(name, dir string) NIC {
 	// The file of a link that is down answers EINVAL: unknown, and no fault.
 	if text, err := r.t.attr(dir + "speed"); err == nil {
 		n.Mbps = parseSpeed(text)
+	}
+	// ARPHRD_ETHER and ARPHRD_INFINIBAND (include/uapi/linux/if_arp.h).
+	switch kind, _ := r.t.attr(dir + "type"); kind {
+	case "1":
+		n.LinkLayer = "ethernet"
+	case "32":
+		n.LinkLayer = "infiniband"
 	}
 	return n
 }
@@ -99,7 +128,7 @@ func parseSpeed(s string) *uint64 {
 }
 
 // readRDMA lists the ports of RDMA devices. Such a device can be Ethernet: its link layer tells.
-func (r *reader) readRDMA() []RDMA {
+func (r *reader) readRDMA(functions []PCI) []RDMA {
 	names, err := r.t.list(rdmaDir)
 	if err != nil {
 		if !absent(err) {
@@ -115,12 +144,16 @@ func (r *reader) readRDMA() []RDMA {
 		dir := rdmaDir + "/" + name
 		vendor, _ := r.t.attr(dir + "/device/vendor")
 		nodeType, _ := r.t.attr(dir + "/node_type")
+		address := r.pciOf(dir + "/device")
+		node := nodeOf(functions, address)
 		for _, port := range r.numbered(dir+"/ports", "", 256) {
 			if len(out) == maxNICs {
 				r.warn(rdmaDir, fmt.Errorf("more than %d ports, the rest is left out", maxNICs))
 				return out
 			}
-			out = append(out, r.readPort(name, vendor, nodeType, port))
+			p := r.readPort(name, vendor, nodeType, port)
+			p.Address, p.NUMANode = address, node
+			out = append(out, p)
 		}
 	}
 	slices.SortFunc(out, func(a, b RDMA) int {
@@ -134,6 +167,12 @@ func (r *reader) readPort(device, vendor, nodeType string, port int) RDMA {
 	p := RDMA{Device: device, Port: port}
 	layer, _ := r.t.attr(dir + "link_layer")
 	p.Fabric = fabric(layer, vendor, nodeType, device)
+	switch layer {
+	case "InfiniBand":
+		p.LinkLayer = "infiniband"
+	case "Ethernet":
+		p.LinkLayer = "ethernet"
+	}
 	if state, err := r.t.attr(dir + "state"); err == nil {
 		p.Active = strings.HasPrefix(state, "4:")
 	}

@@ -1,11 +1,9 @@
 package hwinfo
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -207,63 +205,4 @@ func parseModalias(s string) (pciIDs, error) {
 		return pciIDs{}, errModalias
 	}
 	return pciIDs{uint16(vendor), uint16(device), uint32(class)}, nil
-}
-
-// readGPUs picks the accelerators among the functions.
-func (r *reader) readGPUs(functions []PCI) []GPU {
-	var out []GPU
-	for i := range functions {
-		f := &functions[i]
-		g, ok := classifyGPU(f)
-		if !ok {
-			continue
-		}
-		if model := r.driverModel(f, g.Vendor); model != "" {
-			g.Model = model
-		}
-		out = append(out, g)
-	}
-	return out
-}
-
-// driverModel is the name that the bound driver gives a GPU.
-func (r *reader) driverModel(f *PCI, vendor string) string {
-	switch vendor {
-	case "nvidia":
-		addr, err := ParsePCIAddress(f.Address)
-		if err != nil {
-			return ""
-		}
-		source := nvidiaDir + "/" + addr.String() + "/information"
-		data, err := r.t.read(source, maxAttr)
-		if err != nil {
-			return ""
-		}
-		model, err := parseGPUInformation(bytes.NewReader(data))
-		if err != nil {
-			r.warn(source, err)
-		}
-		return model
-	case "amd":
-		name, err := r.t.attr(pciDir + "/" + f.Address + "/product_name")
-		if err != nil {
-			return ""
-		}
-		return clean(name)
-	}
-	return ""
-}
-
-// parseGPUInformation reads the model from the NVIDIA driver's file; the UUID beside it is not a fact of the node's kind.
-func parseGPUInformation(r io.Reader) (string, error) {
-	data, err := readLimited(r, maxAttr)
-	if err != nil {
-		return "", err
-	}
-	for line := range lines(data) {
-		if key, value, ok := keyValue(line); ok && key == "Model" {
-			return known(value), nil
-		}
-	}
-	return "", nil
 }

@@ -15,15 +15,15 @@ import (
 // host's root in a container, or a directory that Snapshot wrote. What cannot be read is left out of the facts
 // and named in a warning; the rest stands. Warnings are sorted by source.
 func Read(root string) (Facts, []Warning) {
-	return read(root, nil)
+	return read(root, nil, nil)
 }
 
-func read(root string, rec *recorder) (Facts, []Warning) {
+func read(root string, rec *recorder, answers Answers) (Facts, []Warning) {
 	t, err := openTree(root, rec)
 	if err != nil {
 		return Facts{}, []Warning{{Source: ".", Message: clean(err.Error())}}
 	}
-	r := &reader{t: t, live: t.live()}
+	r := &reader{t: t, live: t.live(), answers: answers}
 	f := r.facts()
 	if err := t.close(); err != nil {
 		r.warn(".", err)
@@ -35,6 +35,8 @@ func read(root string, rec *recorder) (Facts, []Warning) {
 type reader struct {
 	t        *tree
 	live     bool
+	answers  Answers
+	slots    map[string]slot // of a snapshot
 	warnings []Warning
 	dropped  int
 }
@@ -56,9 +58,10 @@ func (r *reader) facts() Facts {
 	f.OSRelease = r.readOSRelease()
 	f.PCI = r.readPCI()
 	f.GPUs = r.readGPUs(f.PCI)
-	f.GPULinks = r.readLinks(f.GPUs)
-	f.NICs = r.readNICs()
-	f.RDMA = r.readRDMA()
+	f.GPULinks = r.readLinks(f.GPUs, f.guest())
+	f.RDMA = r.readRDMA(f.PCI)
+	f.NICs = r.readNICs(f.PCI, f.RDMA)
+	f.Disks = r.readDisks(f.PCI)
 	f.Limits = r.readLimits(f.Memory.Total, online)
 	return f
 }

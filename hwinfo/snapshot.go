@@ -16,8 +16,13 @@ import (
 // unrelated lines of etc/hosts are not written. One file is made: "uname", with lines "machine: x86_64" for each
 // field of uname(2), since no file under proc holds the machine name.
 func Snapshot(root, dir string) error {
+	return SnapshotWith(root, dir, nil)
+}
+
+// SnapshotWith is Snapshot of what ReadWith reads: the answers become files.
+func SnapshotWith(root, dir string, answers Answers) error {
 	rec := newRecorder()
-	facts, warnings := read(root, rec)
+	facts, warnings := read(root, rec, answers)
 	if len(warnings) > 0 && warnings[0].Source == "." && len(rec.files) == 0 {
 		return fmt.Errorf("cannot take snapshot: %s", warnings[0].Message)
 	}
@@ -91,7 +96,7 @@ func scrub(name string, data []byte) []byte {
 	case name == "proc/cpuinfo":
 		return scrubCPUInfo(data)
 	case strings.HasPrefix(name, nvidiaDir) && path.Base(name) == "information":
-		return keepLines(data, "Model")
+		return slices.Concat(keepLines(data, "Model"), keepLines(data, "Minor"))
 	case path.Base(name) == "uevent":
 		return []byte("DRIVER=" + ueventDriver(data) + "\n")
 	case path.Base(name) == "meminfo":
@@ -103,7 +108,7 @@ func scrub(name string, data []byte) []byte {
 	case name == statusFile:
 		return keepLines(data, "Cpus_allowed_list")
 	}
-	return data
+	return scrubAnswer(name, scrubKFD(name, data))
 }
 
 // scrubCPUInfo drops serial numbers: a line of their own on Arm boards, "identification" on s390x.

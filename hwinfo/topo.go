@@ -1,57 +1,53 @@
 package hwinfo
 
 import (
-	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 )
 
-// probeDir holds answers of programs, written there by whoever asked them: below /run on a node, so that they
-// do not outlive a boot.
-const (
-	probeDir = "run/substrate/probe"
-	topoFile = probeDir + "/nvidia-smi-topo" // the output of "nvidia-smi topo -m"
-	maxGPUs  = 256
-)
-
-// topoMatrix is the GPU part of nvidia-smi's matrix.
+// topoMatrix is the GPU part of nvidia-smi's matrix. Pairs are by index, the smaller one first.
 type topoMatrix struct {
 	gpus  int
 	nics  int
-	links map[[2]int]int // NVLinks by pair, smaller index first; pairs joined by PCI or the processors alone are left out
+	links map[[2]int]int    // NVLinks; pairs joined by PCI or the processors alone are left out
+	paths map[[2]int]string // the way over PCI of the other pairs
+	numa  map[int][]int     // the nodes near to a GPU, where they are known
+	flat  bool              // there is a column of nodes, and it knows none: the bus of a virtual machine
 }
 
-var errNoMatrix = errors.New("no matrix of GPUs")
+var (
+	errNoMatrix = errors.New("no matrix of GPUs")
+	errNoGPUs   = errors.New("no GPUs")
+)
 
-// parseTopo reads the matrix: a header of columns, a row for each device, up to the first blank line. Columns are
-// parted by tabs since the affinity columns' names hold blanks.
+// parseTopo reads "nvidia-smi topo -m": a header of columns, a row for each device, up to the first blank line or
+// the legend. GPUs come first, then network cards, then affinities, whose names and values hold blanks; so cells
+// are counted from the left. Drivers part cells by tabs, people who pass the text on by blanks.
 func parseTopo(r io.Reader) (topoMatrix, error) {
-	data, err := readLimited(r, 1<<20)
+	data, err := readLimited(r, maxAnswer)
 	if err != nil {
 		return topoMatrix{}, err
 	}
-	m := topoMatrix{links: map[[2]int]int{}}
-	var columns []string
+	m := topoMatrix{links: map[[2]int]int{}, paths: map[[2]int]string{}, numa: map[int][]int{}}
+	var head topoHeader
 	rows := map[int]bool{}
 	for line := range lines(data) {
-		if strings.TrimSpace(line) == "" {
-			if columns != nil {
+		line = stripEscapes(line)
+		cells := strings.Fields(line)
+		if len(cells) == 0 || strings.HasPrefix(cells[0], "Legend") {
+			if m.gpus > 0 {
 				break
 			}
 			continue
 		}
-		cells := strings.Split(stripEscapes(line), "\t")
-		if columns == nil {
-			columns = cells[1:]
-			m.gpus, m.nics = countColumns(columns)
-			if m.gpus == 0 || m.gpus > maxGPUs {
-				return topoMatrix{}, errNoMatrix
+		if m.gpus == 0 {
+			if head, err = parseTopoHeader(cells); err != nil {
+				return topoMatrix{}, err
 			}
+			m.gpus, m.nics = head.gpus, head.devices-head.gpus
 			continue
 		}
 		row, ok := deviceIndex(cells[0], "GPU")
@@ -62,135 +58,115 @@ func parseTopo(r io.Reader) (topoMatrix, error) {
 			return topoMatrix{}, fmt.Errorf("row GPU%d is out of place", row)
 		}
 		rows[row] = true
-		if err := m.row(row, columns, cells[1:]); err != nil {
+		if err := m.row(row, head, cells[1:]); err != nil {
 			return topoMatrix{}, err
 		}
 	}
 	if m.gpus == 0 || len(rows) != m.gpus {
 		return topoMatrix{}, errNoMatrix
 	}
+	m.flat = head.numa >= 0 && len(m.numa) == 0
 	return m, nil
 }
 
-func (m *topoMatrix) row(row int, columns, cells []string) error {
-	for i, cell := range cells[:min(len(cells), len(columns))] {
-		col, ok := deviceIndex(columns[i], "GPU")
-		if !ok || col == row {
+type topoHeader struct {
+	gpus, devices int
+	numa          int // cells after the devices and before the NUMA affinity; -1: there is none
+	rest          int // cells after the devices
+}
+
+// parseTopoHeader counts columns: GPU0, GPU1, …, then cards by any name, then the affinities.
+func parseTopoHeader(cells []string) (topoHeader, error) {
+	h := topoHeader{numa: -1}
+	for h.gpus < len(cells) {
+		if n, ok := deviceIndex(cells[h.gpus], "GPU"); !ok || n != h.gpus {
+			break
+		}
+		h.gpus++
+	}
+	if h.gpus == 0 || h.gpus > maxGPUs {
+		return h, errNoMatrix
+	}
+	h.devices = h.gpus
+	for h.devices < len(cells) && cells[h.devices] != "CPU" && cells[h.devices] != "NUMA" && cells[h.devices] != "GPU" {
+		h.devices++
+	}
+	tail := strings.Join(cells[h.devices:], " ")
+	for _, column := range [...]string{"CPU Affinity", "NUMA Affinity", "GPU NUMA ID"} {
+		after, ok := strings.CutPrefix(tail, column)
+		if !ok {
 			continue
 		}
-		digits, nvlink := strings.CutPrefix(strings.TrimSpace(cell), "NV")
-		if !nvlink {
+		if column == "NUMA Affinity" {
+			h.numa = h.rest
+		}
+		h.rest++
+		tail = strings.TrimPrefix(after, " ")
+	}
+	return h, nil
+}
+
+func (m *topoMatrix) row(row int, head topoHeader, cells []string) error {
+	for col, cell := range cells[:min(len(cells), m.gpus)] {
+		if col == row {
 			continue
 		}
-		n, err := strconv.ParseUint(digits, 10, 8)
-		if err != nil || col >= m.gpus {
-			return fmt.Errorf("cannot parse link %q of GPU%d", short(cell), row)
+		pair := [2]int{min(row, col), max(row, col)}
+		digits, nvlink := strings.CutPrefix(cell, "NV")
+		switch {
+		case nvlink:
+			n, err := strconv.ParseUint(digits, 10, 8)
+			if err != nil || n == 0 {
+				return fmt.Errorf("cannot parse link %q of GPU%d", short(cell), row)
+			}
+			m.links[pair] = int(n)
+		case pathRank(cell) > 0:
+			m.paths[pair] = cell
+		case cell == "SOC": // old drivers' word
+			m.paths[pair] = "SYS"
 		}
-		m.links[[2]int{min(row, col), max(row, col)}] = int(n)
+	}
+	// Only a row with every cell tells which is which.
+	if head.numa >= 0 && len(cells) == head.devices+head.rest {
+		if nodes, err := parseList(cells[head.devices+head.numa], maxNodes); err == nil && len(nodes) > 0 {
+			m.numa[row] = nodes
+		}
 	}
 	return nil
 }
 
-func countColumns(columns []string) (gpus, nics int) {
-	for _, c := range columns {
-		if _, ok := deviceIndex(c, "GPU"); ok {
-			gpus++
-		} else if _, ok := deviceIndex(c, "NIC"); ok {
-			nics++
+// pathRank orders the ways over PCI, nearest first; 0 is no such way.
+func pathRank(path string) int {
+	for i, name := range [...]string{"SYS", "NODE", "PHB", "PXB", "PIX"} {
+		if name == path {
+			return i + 1
 		}
 	}
-	return gpus, nics
+	return 0
 }
 
-// deviceIndex reads "GPU12"; "GPU NUMA ID" is no device.
+// deviceIndex reads "GPU12".
 func deviceIndex(name, prefix string) (int, bool) {
-	digits, ok := strings.CutPrefix(strings.TrimSpace(name), prefix)
+	digits, ok := strings.CutPrefix(name, prefix)
 	n, err := strconv.ParseUint(digits, 10, 16)
-	return int(n), ok && err == nil
+	return int(n), ok && err == nil && strconv.FormatUint(n, 10) == digits
 }
 
-// stripEscapes drops the underlining that nvidia-smi puts around its header.
+// stripEscapes drops the underlining that nvidia-smi puts around its header, whatever it writes to.
 func stripEscapes(s string) string {
+	var b strings.Builder
 	for {
 		i := strings.Index(s, "\x1b[")
 		if i < 0 {
-			return s
+			break
 		}
+		b.WriteString(s[:i])
 		j := strings.IndexByte(s[i:], 'm')
 		if j < 0 {
-			return s[:i]
+			return b.String()
 		}
-		s = s[:i] + s[i+j+1:]
+		s = s[i+j+1:]
 	}
-}
-
-// readLinks reads NVLinks where a probe left them. The matrix numbers GPUs by PCI address.
-func (r *reader) readLinks(gpus []GPU) []GPULink {
-	data, err := r.t.read(topoFile, 1<<20)
-	if err != nil {
-		if !absent(err) {
-			r.warn(topoFile, err)
-		}
-		return nil
-	}
-	m, err := parseTopo(bytes.NewReader(data))
-	if err != nil {
-		r.warn(topoFile, err)
-		return nil
-	}
-	var addresses []string
-	for _, g := range gpus {
-		if g.Vendor == "nvidia" {
-			addresses = append(addresses, g.Address)
-		}
-	}
-	if len(addresses) != m.gpus {
-		r.warn(topoFile, fmt.Errorf("%d GPUs in the matrix, %d on the bus", m.gpus, len(addresses)))
-		return nil
-	}
-	var out []GPULink
-	for pair, n := range m.links {
-		out = append(out, GPULink{A: addresses[pair[0]], B: addresses[pair[1]], NVLinks: n})
-	}
-	place := func(address string) int { return slices.Index(addresses, address) }
-	slices.SortFunc(out, func(x, y GPULink) int {
-		return cmp.Or(cmp.Compare(place(x.A), place(y.A)), cmp.Compare(place(x.B), place(y.B)))
-	})
-	return out
-}
-
-// Fabrics groups the GPUs' addresses by what NVLink joins, in the order of the facts; a GPU without a link is
-// a group of its own. That a GPU has links does not say to whom: two pairs are two fabrics.
-func (f *Facts) Fabrics() [][]string {
-	group := make([]int, len(f.GPUs))
-	index := map[string]int{}
-	for i, g := range f.GPUs {
-		group[i] = i
-		index[g.Address] = i
-	}
-	for _, l := range f.GPULinks {
-		a, okA := index[l.A]
-		b, okB := index[l.B]
-		if !okA || !okB || group[a] == group[b] {
-			continue
-		}
-		keep, drop := min(group[a], group[b]), max(group[a], group[b])
-		for i := range group {
-			if group[i] == drop {
-				group[i] = keep
-			}
-		}
-	}
-	var out [][]string
-	at := map[int]int{}
-	for i, g := range group {
-		k, ok := at[g]
-		if !ok {
-			k = len(out)
-			at[g] = k
-			out = append(out, nil)
-		}
-		out[k] = append(out[k], f.GPUs[i].Address)
-	}
-	return out
+	b.WriteString(s)
+	return b.String()
 }
