@@ -153,6 +153,19 @@ func (t *table) chunk(now time.Time) (*agentv1.LogChunk, time.Duration) {
 // ended: the end has been told on this stream, so the sizes are final and known to the other side.
 func (e *entry) ended() bool { return e.status.State == runtime.StateEnded && e.endSent }
 
+// settleEmpty: of an output that stayed empty the end alone tells everything.
+func (e *entry) settleEmpty() {
+	if !e.ended() {
+		return
+	}
+	for i, total := range []runtime.Bytes{e.status.Stdout, e.status.Stderr} {
+		if c := &e.streams[i]; total == 0 && c.sent == 0 {
+			c.lastSent, c.done = true, true
+			c.close()
+		}
+	}
+}
+
 // stuck: the run has ended, and what it wrote cannot be read just now (too many open files).
 func (e *entry) stuck() bool {
 	for i := range e.streams {

@@ -134,6 +134,7 @@ func (t *table) resume(offsets []*agentv1.LogOffset) {
 	}
 	now := time.Now()
 	for _, e := range t.runs {
+		e.settleEmpty()
 		t.schedule(e, now)
 	}
 	poke(t.wake)
@@ -167,6 +168,7 @@ func (t *table) statuses(limit int) []*agentv1.RunStatus {
 		out = append(out, wireStatus(e.status))
 		if e.status.State == runtime.StateEnded {
 			e.endSent = true
+			e.settleEmpty()
 			t.schedule(e, time.Now())
 		}
 	}

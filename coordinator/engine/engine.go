@@ -70,18 +70,18 @@ type Engine struct {
 	credentials credentials
 	ec2         *spec.Catalogue
 	ca          *auth.CA  // never changes
-	nextPass    time.Time // no scheduling pass before: passes take at most half of the loop's time
+	nextPass    time.Time // no scheduling pass before: passes take at most a fifth of the loop's time
 	lastTurn    time.Time // end of the last turn
 	pace        time.Duration
 
 	lastEstimate time.Time
 }
 
-// A turn follows the last after as long as that one took, within these bounds: under load, what comes at
-// about the same time shares one decision and one durable write. A lone request does not wait.
+// A turn follows the last after three times as long as that one took, within these bounds: under load, what
+// comes at about the same time shares one decision and one durable write. A lone request does not wait.
 const (
 	minPace = 2 * time.Millisecond
-	maxPace = 10 * time.Millisecond
+	maxPace = 20 * time.Millisecond
 )
 
 // maxBatch bounds how many commands share one durable write.
@@ -187,7 +187,7 @@ func (e *Engine) turn(ctx context.Context, batch []*command) error {
 		began := e.opt.Now()
 		e.schedule(t)
 		end := e.opt.Now()
-		e.nextPass = end.Add(end.Sub(began))
+		e.nextPass = end.Add(4 * end.Sub(began))
 	}
 	if err := t.commit(ctx); err != nil {
 		return e.failed(ctx, batch, err)
@@ -199,7 +199,7 @@ func (e *Engine) turn(ctx context.Context, batch []*command) error {
 		close(c.done)
 	}
 	e.lastTurn = e.opt.Now()
-	e.pace = min(max(e.lastTurn.Sub(t.now), minPace), maxPace)
+	e.pace = min(max(3*e.lastTurn.Sub(t.now), minPace), maxPace)
 	return nil
 }
 
