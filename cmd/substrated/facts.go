@@ -46,9 +46,26 @@ func checkOutput(got string, words ...string) error {
 	return usage(fmt.Errorf("cannot write output as %q: unknown form", got), "use "+strings.Join(words, " or "))
 }
 
+// report is what inspect prints.
+type report struct {
+	Facts      hwinfo.Facts     `json:"facts"`
+	Warnings   []hwinfo.Warning `json:"warnings,omitempty"`
+	Conditions []held           `json:"conditions,omitempty"`
+}
+
+// held is a condition's value on this node.
+type held struct {
+	Source string `json:"source"`
+	expr.Outcome
+}
+
 func inspectCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "inspect", Short: "Print what this node is", Args: exactly(0, "")}
+	cmd := &cobra.Command{
+		Use: "inspect", Short: "Print what this node is", Args: exactly(0, ""),
+		Example: "  substrated inspect --conditions conditions.txt",
+	}
 	dir, form := rootFlag(cmd), outputFlag(cmd, "table", "json")
+	conditions := cmd.Flags().String("conditions", "", "file of conditions, one a line, to evaluate on this node")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := checkOutput(*form, "table", "json"); err != nil {
 			return err
@@ -56,16 +73,55 @@ func inspectCommand() *cobra.Command {
 		if err := checkRoot(*dir); err != nil {
 			return err
 		}
-		facts, warnings := hwinfo.Read(*dir)
-		if *form == "json" {
-			return writeJSON(cmd.OutOrStdout(), struct {
-				Facts    hwinfo.Facts     `json:"facts"`
-				Warnings []hwinfo.Warning `json:"warnings,omitempty"`
-			}{facts, warnings})
+		var r report
+		r.Facts, r.Warnings = hwinfo.Read(*dir)
+		if *conditions != "" {
+			var err error
+			if r.Conditions, err = evaluate(*conditions, r.Facts); err != nil {
+				return err
+			}
 		}
-		return table(cmd.OutOrStdout(), facts, warnings)
+		if *form == "json" {
+			return writeJSON(cmd.OutOrStdout(), r)
+		}
+		return table(cmd.OutOrStdout(), r)
 	}
 	return cmd
+}
+
+const maxConditions = 4 << 20 // bytes of a file of conditions
+
+// evaluate reads one condition a line; blank lines and lines that begin with // are passed over.
+func evaluate(name string, facts hwinfo.Facts) ([]held, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, failed(fmt.Errorf("cannot read conditions: %w", err), "")
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxConditions+1))
+	if err != nil {
+		return nil, failed(fmt.Errorf("cannot read conditions: %w", err), "")
+	}
+	if len(data) > maxConditions {
+		return nil, failed(fmt.Errorf("cannot read conditions: %s is longer than %d bytes", name, maxConditions), "")
+	}
+	cache, env := expr.NewCache(nil), expr.NewNodeEnv(facts)
+	var out []held
+	for number, line := range strings.Split(string(data), "\n") {
+		source := strings.TrimSpace(line)
+		if source == "" || strings.HasPrefix(source, "//") {
+			continue
+		}
+		condition, err := cache.Condition(source)
+		var place *expr.Error
+		if errors.As(err, &place) {
+			return nil, failed(fmt.Errorf("cannot evaluate condition: %s:%d:%d: %s", name, number+1, place.Column, place.Message), place.Hint)
+		} else if err != nil {
+			return nil, failed(fmt.Errorf("cannot evaluate condition: %s:%d: %w", name, number+1, err), "")
+		}
+		out = append(out, held{source, condition.Eval(env)})
+	}
+	return out, nil
 }
 
 func evalCommand() *cobra.Command {
@@ -135,45 +191,98 @@ func writeJSON(w io.Writer, v any) error {
 	return nil
 }
 
-// table prints one fact a line; absent ones are left out, as everywhere.
-func table(w io.Writer, f hwinfo.Facts, warnings []hwinfo.Warning) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	line := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
-	text := func(name, value string) {
-		if value != "" {
-			line(name, "%s", value)
+// printer writes lines of name and value; absent facts have none, as everywhere.
+type printer struct{ w *tabwriter.Writer }
+
+func (p printer) line(name, format string, args ...any) {
+	fmt.Fprintf(p.w, "%s\t%s\n", name, fmt.Sprintf(format, args...))
+}
+
+func (p printer) text(name string, words ...string) {
+	if value := strings.TrimSpace(strings.Join(words, " ")); value != "" {
+		p.line(name, "%s", value)
+	}
+}
+
+func (p printer) number(name string, n *int) {
+	if n != nil {
+		p.line(name, "%d", *n)
+	}
+}
+
+func (p printer) gibibytes(name string, n *uint64) {
+	if n != nil {
+		p.line(name, "%.1f GiB", float64(*n)/(1<<30))
+	}
+}
+
+// table prints one fact a line.
+func table(w io.Writer, r report) error {
+	p := printer{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	host(p, &r.Facts)
+	devices(p, &r.Facts)
+	for _, x := range r.Warnings {
+		p.line("warning "+x.Source, "%s", x.Message)
+	}
+	for _, c := range r.Conditions {
+		p.line(fmt.Sprintf("condition %v", c.Value), "%s", c.Source)
+	}
+	if err := p.w.Flush(); err != nil {
+		return fmt.Errorf("cannot write output: %w", err)
+	}
+	return nil
+}
+
+func host(p printer, f *hwinfo.Facts) {
+	p.text("hostname", f.Hostname)
+	p.text("os", f.OSRelease.PrettyName)
+	p.text("kernel", f.Uname.Sysname, f.Uname.Release)
+	p.text("machine", f.Machine.Vendor, f.Machine.Product)
+	p.text("virtualization", f.Machine.Virtualization)
+	p.text("container", f.Machine.Container)
+	p.text("cloud", f.Machine.Cloud, f.Machine.InstanceType)
+	p.text("architecture", f.CPU.Arch)
+	p.text("cpu", f.CPU.ModelName)
+	p.number("sockets", f.CPU.Sockets)
+	p.number("cores", f.CPU.Cores)
+	for _, k := range f.CPU.Kinds {
+		if k.Cores != nil {
+			p.line(strings.TrimSpace("cores "+k.Name), "%d with %d threads", *k.Cores, k.CPUs)
+		} else {
+			p.line(strings.TrimSpace("cpus "+k.Name), "%d", k.CPUs)
 		}
 	}
-	number := func(name string, n *int) {
-		if n != nil {
-			line(name, "%d", *n)
+	p.number("logical cpus", f.CPU.LogicalCPUs)
+	p.number("numa nodes", f.CPU.NUMANodes)
+	p.gibibytes("memory", f.Memory.Total)
+	if f.Memory.Device != nil {
+		p.gibibytes("memory of the host", f.Memory.Host)
+	}
+	for _, m := range f.Memory.Modules {
+		speed := ""
+		if m.MTs != nil {
+			speed = fmt.Sprintf(", %d MT/s", *m.MTs)
+		}
+		p.line("memory modules", "%d × %d GiB %s%s", m.Count, m.Size>>30, m.Type, speed)
+	}
+	if f.Limits.CPUs != nil || f.Limits.Memory != nil {
+		e := f.Effective()
+		if f.Limits.CPUs != nil {
+			p.line("cpus within limits", "%g", *e.CPUs)
+		}
+		if f.Limits.Memory != nil {
+			p.gibibytes("memory within limits", e.Memory)
 		}
 	}
-	text("hostname", f.Hostname)
-	text("os", f.OSRelease.PrettyName)
-	text("kernel", strings.TrimSpace(f.Uname.Sysname+" "+f.Uname.Release))
-	text("architecture", f.CPU.Arch)
-	text("cpu", f.CPU.ModelName)
-	number("sockets", f.CPU.Sockets)
-	number("cores", f.CPU.Cores)
-	number("logical cpus", f.CPU.LogicalCPUs)
-	number("numa nodes", f.CPU.NUMANodes)
-	if f.Memory.Total != nil {
-		line("memory", "%.1f GiB", float64(*f.Memory.Total)/(1<<30))
-	}
+}
+
+func devices(p printer, f *hwinfo.Facts) {
 	for _, g := range f.GPUs {
 		state := ""
 		if !g.Driver {
 			state = ", no driver"
 		}
-		line("gpu "+g.Address, "%s", strings.TrimSpace(g.Resource+" "+g.Model)+state)
+		p.line("gpu "+g.Address, "%s", strings.TrimSpace(g.Resource+" "+g.Model)+state)
 	}
-	line("pci functions", "%d", len(f.PCI))
-	for _, x := range warnings {
-		line("warning "+x.Source, "%s", x.Message)
-	}
-	if err := t.Flush(); err != nil {
-		return fmt.Errorf("cannot write output: %w", err)
-	}
-	return nil
+	p.line("pci functions", "%d", len(f.PCI))
 }
