@@ -34,16 +34,14 @@ func runAny(m *vm.VM, p *vm.Program, env any) (any, error) {
 // groupValue is the present facts of a group when the source is nothing but its name.
 func (d *dialect) groupValue(src string, env *NodeEnv) map[string]any {
 	group := strings.TrimSpace(src)
-	f, ok := fieldOf(d.env, group)
-	if !ok || f.Type.Kind() != reflect.Pointer || group == "modalias" {
+	f := d.fields[group]
+	if f == nil || !f.group() || group == "modalias" {
 		return nil
 	}
 	out := map[string]any{}
-	v := reflect.ValueOf(env).Elem().FieldByIndex(f.Index)
-	for i := range f.Type.Elem().NumField() {
-		tag := f.Type.Elem().Field(i).Tag.Get("expr")
-		if factsRead([]name{{fact: group + "." + tag}})&env.absent == 0 && !v.IsNil() {
-			out[tag] = v.Elem().Field(i).Interface()
+	for tag, below := range f.below {
+		if v, ok := below.name.at(reflect.ValueOf(env)); ok && below.name.reads&env.absent == 0 {
+			out[tag] = v.Interface()
 		}
 	}
 	return out

@@ -88,6 +88,7 @@ func BenchmarkTenThousandConditionsOneNode(b *testing.B) {
 			c.Match(env)
 		}
 	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/1000, "ms/node")
 }
 
 const benchPolicy = `request.owner.organization_id in ["research", "engineering"] &&
@@ -168,21 +169,66 @@ func BenchmarkCompileConditionCached(b *testing.B) {
 	}
 }
 
-func BenchmarkPolicyHeap(b *testing.B) {
+// definitionTexts is the condition and policy of one definition out of many, no two alike.
+func definitionTexts(i int) (condition, policy string) {
+	condition = fmt.Sprintf(`hostname() matches "^rack%03d-node[0-9]{3}$" && cpuinfo.vendor_id == "AuthenticAMD" && cpuinfo.cpu_cores >= %d && osrelease.id == "ubuntu"`, i, 1+i%128)
+	policy = fmt.Sprintf(`request.owner.organization_id in ["research", "engineering"] && request.job_resource.cpu.cores <= %d && request.job_annotations["gpu.type"] == "h100" && request.job_ttl >= 1800 && request.nodes < %d`, 1+i%64, i)
+	return condition, policy
+}
+
+// Ten thousand definitions, all different: what a configuration of them costs in this package,
+// checks and lints included.
+func BenchmarkTenThousandDefinitions(b *testing.B) {
+	const n = 10_000
+	var heap float64
 	for b.Loop() {
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		cache := NewCache(nil)
-		const n = 2000
-		for i := range n {
-			if _, err := cache.Policy(fmt.Sprintf("%s && request.nodes < %d", benchPolicy, i)); err != nil {
-				b.Fatal(err)
+		heap = heapOf(func() any {
+			cache := NewCache(nil)
+			for i := range n {
+				condition, policy := definitionTexts(i)
+				if _, _, err := cache.LintCondition(condition); err != nil {
+					b.Fatal(err)
+				}
+				if _, _, err := cache.LintPolicy(policy); err != nil {
+					b.Fatal(err)
+				}
 			}
-		}
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "B/policy")
-		runtime.KeepAlive(cache)
+			return cache
+		})
 	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/(2*n), "us/source")
+	b.ReportMetric(heap/(2*n), "heapB/source")
+}
+
+// Ten thousand definitions out of a wildcard hold the same two texts.
+func BenchmarkTenThousandExpandedDefinitions(b *testing.B) {
+	const n = 10_000
+	var heap float64
+	for b.Loop() {
+		heap = heapOf(func() any {
+			cache := NewCache(nil)
+			var all [n]struct {
+				condition *Condition
+				policy    *Policy
+			}
+			for i := range all {
+				all[i].condition, _ = cache.Condition(benchCondition)
+				all[i].policy, _ = cache.Policy(benchPolicy)
+			}
+			return &all
+		})
+	}
+	b.ReportMetric(heap/1e6, "heapMB")
+}
+
+// heapOf is what stays in memory of what f returns.
+func heapOf(f func() any) float64 {
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	kept := f()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	runtime.KeepAlive(kept)
+	return float64(after.HeapAlloc) - float64(before.HeapAlloc)
 }

@@ -1,7 +1,7 @@
 package expr
 
 import (
-	"crypto/sha256"
+	"slices"
 	"sync"
 )
 
@@ -11,22 +11,20 @@ type Cache struct {
 	language *language
 
 	mu         sync.Mutex
-	conditions map[sourceHash]*Condition
-	policies   map[sourceHash]*Policy
-	priorities map[sourceHash]*Priority
+	conditions map[string]*Condition
+	policies   map[string]*Policy
+	priorities map[string]*Priority
 	previous   *Cache
 }
-
-type sourceHash [sha256.Size]byte
 
 // NewCache is an empty cache. What is asked for and stands in previous (may be nil) is taken
 // over; call Settle when the new revision is complete, so that the rest of previous goes.
 func NewCache(previous *Cache) *Cache {
 	c := &Cache{
 		language:   newLanguage(),
-		conditions: map[sourceHash]*Condition{},
-		policies:   map[sourceHash]*Policy{},
-		priorities: map[sourceHash]*Priority{},
+		conditions: map[string]*Condition{},
+		policies:   map[string]*Policy{},
+		priorities: map[string]*Priority{},
 		previous:   previous,
 	}
 	if previous != nil {
@@ -44,30 +42,47 @@ func (c *Cache) Settle() {
 
 // Condition is CompileCondition through the cache; refusals are not kept.
 func (c *Cache) Condition(src string) (*Condition, error) {
-	return cached(c, src, func(c *Cache) map[sourceHash]*Condition { return c.conditions }, c.language.condition)
+	return cached(c, src, func(c *Cache) map[string]*Condition { return c.conditions }, c.language.condition)
+}
+
+// LintCondition is Condition with what is suspicious in it, found by the same compilation.
+func (c *Cache) LintCondition(src string) (*Condition, []Finding, error) {
+	out, err := c.Condition(src)
+	if err != nil {
+		return nil, nil, err
+	}
+	return out, slices.Clone(out.findings), nil
+}
+
+// LintPolicy is Policy with what is suspicious in it, found by the same compilation.
+func (c *Cache) LintPolicy(src string) (*Policy, []Finding, error) {
+	out, err := c.Policy(src)
+	if err != nil {
+		return nil, nil, err
+	}
+	return out, slices.Clone(out.findings), nil
 }
 
 // Policy is CompilePolicy through the cache; refusals are not kept.
 func (c *Cache) Policy(src string) (*Policy, error) {
-	return cached(c, src, func(c *Cache) map[sourceHash]*Policy { return c.policies }, c.language.policy)
+	return cached(c, src, func(c *Cache) map[string]*Policy { return c.policies }, c.language.policy)
 }
 
 // Priority is CompilePriority through the cache; refusals are not kept.
 func (c *Cache) Priority(src string) (*Priority, error) {
-	return cached(c, src, func(c *Cache) map[sourceHash]*Priority { return c.priorities }, c.language.rank)
+	return cached(c, src, func(c *Cache) map[string]*Priority { return c.priorities }, c.language.rank)
 }
 
-func cached[T any](c *Cache, src string, table func(*Cache) map[sourceHash]*T, compile func(string) (*T, error)) (*T, error) {
-	key := sourceHash(sha256.Sum256([]byte(src)))
+func cached[T any](c *Cache, src string, table func(*Cache) map[string]*T, compile func(string) (*T, error)) (*T, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if found := table(c)[key]; found != nil {
+	if found := table(c)[src]; found != nil {
 		return found, nil
 	}
 	found := (*T)(nil)
 	if p := c.previous; p != nil {
 		p.mu.Lock()
-		found = table(p)[key]
+		found = table(p)[src]
 		p.mu.Unlock()
 	}
 	if found == nil {
@@ -76,6 +91,6 @@ func cached[T any](c *Cache, src string, table func(*Cache) map[sourceHash]*T, c
 			return nil, err
 		}
 	}
-	table(c)[key] = found
+	table(c)[src] = found
 	return found, nil
 }

@@ -7,6 +7,7 @@ type Condition struct {
 	source   string
 	language *language
 	formula  *formula
+	findings []Finding
 }
 
 // Outcome is the value of a condition on one node. Parts is empty where Value is True.
@@ -22,11 +23,11 @@ func CompileCondition(src string) (*Condition, error) { return newLanguage().con
 func (l *language) condition(src string) (*Condition, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f, e := l.node.formula(src)
+	f, found, e := l.node.formula(src)
 	if e != nil {
 		return nil, e
 	}
-	return &Condition{source: src, language: l, formula: f}, nil
+	return &Condition{source: src, language: l, formula: f, findings: found}, nil
 }
 
 // Source is the text the condition was compiled from.
@@ -36,7 +37,7 @@ func (c *Condition) Source() string { return c.source }
 func (c *Condition) Names() []string { return c.formula.names() }
 
 func (f *formula) names() []string {
-	var all []name
+	var all []*name
 	for _, l := range f.leaves {
 		all = append(all, l.names...)
 	}
@@ -48,10 +49,10 @@ func (c *Condition) Match(env *NodeEnv) Truth {
 	if env == nil {
 		return Unknown
 	}
-	m := c.language.machine()
-	defer c.language.release(m)
-	r := evaluation{formula: c.formula, machine: m, env: env, absent: env.absent}
-	return c.formula.root.eval(r.leafValue)
+	r := c.language.evaluation(c.formula, env, env.absent)
+	v := r.eval(&c.formula.root)
+	r.end()
+	return v
 }
 
 // Eval is the value of the condition, and what kept it from being true.
@@ -59,17 +60,16 @@ func (c *Condition) Eval(env *NodeEnv) Outcome {
 	if env == nil {
 		return Outcome{Value: Unknown}
 	}
-	m := c.language.machine()
-	defer c.language.release(m)
-	r := &evaluation{formula: c.formula, machine: m, env: env, absent: env.absent}
-	out := Outcome{Value: c.formula.root.eval(r.leafValue)}
+	r := c.language.evaluation(c.formula, env, env.absent)
+	defer r.end()
+	out := Outcome{Value: r.eval(&c.formula.root)}
 	if out.Value == True {
 		return out
 	}
 	if out.Value == Failed {
 		out.Err = r.err.Error()
 	}
-	out.Parts = c.formula.parts(r)
+	out.Parts = c.formula.parts(&r)
 	return out
 }
 

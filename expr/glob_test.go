@@ -181,7 +181,7 @@ func mustCondition(t testing.TB, src string) *Condition {
 	t.Helper()
 	c, err := CompileCondition(src)
 	if err != nil {
-		t.Fatalf("%s: %v", src, err)
+		t.Fatalf("%.200s: %v", src, err)
 	}
 	return c
 }

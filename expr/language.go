@@ -76,72 +76,53 @@ type dialect struct {
 	noun   string // condition, policy, priority
 	env    reflect.Type
 	conf   *conf.Config
+	fields map[string]*field
 	names  []string // every field and function, dotted
 	groups []string // what a name can start with
 	calls  map[string]bool
-	leaves map[string]*leaf // by fingerprint
+	keys   map[keyName]*field
+
+	plain   map[string]*leaf // leaves with a test, by their text
+	leaves  map[string]*leaf // the others, by fingerprint
+	scratch []byte
 }
 
 func newDialect(noun string, env any) *dialect {
-	d := &dialect{noun: noun, env: reflect.TypeOf(env), calls: map[string]bool{}, leaves: map[string]*leaf{}}
+	d := &dialect{
+		noun: noun, env: reflect.TypeOf(env), calls: map[string]bool{}, keys: map[keyName]*field{},
+		plain: map[string]*leaf{}, leaves: map[string]*leaf{},
+	}
 	d.conf = &conf.Config{
 		Optimize: true, ShortCircuit: true, MaxNodes: maxNodes,
 		Functions: functions(), Builtins: conf.FunctionsTable{}, Disabled: map[string]bool{},
 	}
 	// Given by value: only then does the library load a field of any depth in one step. Runs get a pointer.
 	d.conf.WithEnv(env)
-	d.addNames(d.env, "")
+	d.fields = d.fieldsOf(d.env, "", nil)
+	for i := range d.env.NumField() {
+		if f := d.fields[d.env.Field(i).Tag.Get("expr")]; f != nil {
+			d.groups = append(d.groups, f.name.text)
+		}
+	}
+	if f := d.fields["request"]; f != nil {
+		owner := f.below["owner"].below
+		for id, f := range owner {
+			if beside := nameOf(id); beside != "" {
+				f.name.alt = &owner[beside].name
+			}
+		}
+	}
 	return d
-}
-
-func (d *dialect) addNames(t reflect.Type, prefix string) {
-	for i := range t.NumField() {
-		f := t.Field(i)
-		if !f.IsExported() {
-			continue
-		}
-		name := prefix + f.Tag.Get("expr")
-		group := name
-		switch f.Type.Kind() {
-		case reflect.Pointer:
-			d.addNames(f.Type.Elem(), name+".")
-		case reflect.Func:
-			d.calls[name] = true
-			group = name + "()"
-			d.names = append(d.names, group)
-		default:
-			d.names = append(d.names, name)
-		}
-		if prefix == "" {
-			d.groups = append(d.groups, group)
-		}
-	}
-}
-
-// fieldOf is the struct field with an expr tag.
-func fieldOf(t reflect.Type, tag string) (reflect.StructField, bool) {
-	for i := range t.NumField() {
-		if f := t.Field(i); f.IsExported() && f.Tag.Get("expr") == tag {
-			return f, true
-		}
-	}
-	return reflect.StructField{}, false
 }
 
 // read parses a source into a tree that keeps the rules of this language.
 func (d *dialect) read(src string) (ast.Node, *Error) {
-	if e := guard(src); e != nil {
+	tree, e := d.parse(src)
+	if e != nil {
 		return nil, e
 	}
-	if blank(src) {
-		return nil, errorAt(src, 0, "the expression is empty").hint("write true to admit everything")
-	}
-	tree, err := parser.ParseWithConfig(src, d.conf)
-	if err != nil {
-		return nil, d.fromLibrary(src, err)
-	}
 	r := &reader{dialect: d, src: src, left: maxNodes, states: maxPattern}
-	n := r.copy(tree.Node)
+	n := r.copy(tree)
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -186,10 +167,11 @@ func (d *dialect) compile(src string, n ast.Node) (p *vm.Program, t reflect.Type
 	if err := d.optimize(&n); err != nil {
 		return nil, nil, d.fromLibrary(src, err)
 	}
-	p, err := compiler.Compile(&parser.Tree{Node: n, Source: file.NewSource(src)}, d.conf)
+	p, err := compiler.Compile(&parser.Tree{Node: n}, d.conf)
 	if err != nil {
 		return nil, nil, d.fromLibrary(src, err)
 	}
+	prune(n)
 	return p, t, nil
 }
 

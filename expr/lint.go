@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"cmp"
 	"regexp"
 	"regexp/syntax"
 	"slices"
@@ -35,29 +36,15 @@ const (
 )
 
 // LintCondition finds what is suspicious in a condition; nothing in one that does not compile.
-func LintCondition(src string) []Finding { return newLanguage().node.lint(src) }
+func LintCondition(src string) []Finding {
+	_, found, _ := NewCache(nil).LintCondition(src)
+	return found
+}
 
 // LintPolicy finds what is suspicious in a policy; nothing in one that does not compile.
-func LintPolicy(src string) []Finding { return newLanguage().request.lint(src) }
-
-func (d *dialect) lint(src string) []Finding {
-	n, e := d.read(src)
-	if e != nil {
-		return nil
-	}
-	w := &linter{dialect: d, src: src}
-	w.comments()
-	ast.Walk(&n, w)
-	slices.SortStableFunc(w.found, func(a, b Finding) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		if a.Column != b.Column {
-			return a.Column - b.Column
-		}
-		return strings.Compare(a.Code, b.Code)
-	})
-	return slices.Compact(w.found) // `let` may bring one place twice
+func LintPolicy(src string) []Finding {
+	_, found, _ := NewCache(nil).LintPolicy(src)
+	return found
 }
 
 type linter struct {
@@ -66,17 +53,31 @@ type linter struct {
 	found []Finding
 }
 
+// findings are those of the whole source, by place.
+func (w *linter) findings() []Finding {
+	w.comments()
+	if w.found == nil {
+		return nil
+	}
+	slices.SortStableFunc(w.found, func(a, b Finding) int {
+		return cmp.Or(a.Line-b.Line, a.Column-b.Column, strings.Compare(a.Code, b.Code))
+	})
+	return slices.Compact(w.found) // `let` may bring one place twice
+}
+
 func (w *linter) add(code string, offset int, message, hint string) {
 	line, column := position(w.src, offset)
 	w.found = append(w.found, Finding{Code: code, Line: line, Column: column, Message: message, Hint: hint})
 }
 
-func (w *linter) Visit(node *ast.Node) {
-	switch n := (*node).(type) {
+// walk looks at a leaf and all below it.
+func (w *linter) walk(n ast.Node) {
+	children(n, w.walk)
+	switch n := n.(type) {
 	case *ast.BinaryNode:
 		w.binary(n)
 	case *ast.CallNode:
-		if path, _ := w.chain(n.Callee); len(path) == 2 && path[0] == "modalias" && len(n.Arguments) == 1 {
+		if f := w.step(n.Callee, false); f != nil && f.name.devices && len(n.Arguments) == 1 {
 			if p, ok := n.Arguments[0].(*ast.StringNode); ok {
 				w.modalias(p)
 			}
@@ -89,7 +90,9 @@ func (w *linter) binary(n *ast.BinaryNode) {
 	switch n.Operator {
 	case "matches":
 		if p, ok := n.Right.(*ast.StringNode); ok {
-			w.pattern(n, p)
+			if re, err := syntax.Parse(p.Value, syntax.Perl); err == nil {
+				w.pattern(w.input(n.Left, false), p, re)
+			}
 		}
 	case "<", "<=", ">", ">=":
 		if isVersion(w.nameOf(n.Left)) && isText(n.Right) || isVersion(w.nameOf(n.Right)) && isText(n.Left) {
@@ -112,16 +115,10 @@ func (w *linter) binary(n *ast.BinaryNode) {
 
 // nameOf is the input that an expression is, "" for other expressions.
 func (w *linter) nameOf(n ast.Node) string {
-	if c, ok := n.(*ast.CallNode); ok {
-		found, _ := w.callName(c)
+	if found := w.input(n, false); found != nil {
 		return found.text
 	}
-	path, ok := w.chain(n)
-	if !ok {
-		return ""
-	}
-	found, _ := w.fieldName(path)
-	return found.text
+	return ""
 }
 
 func isText(n ast.Node) bool {
@@ -138,24 +135,24 @@ func isVersion(name string) bool {
 }
 
 // numericRange is a class such as [01-20], by someone who meant the numbers 01 to 20.
-const numericRange = `\[\^?(?:\d{2,}-\d+|\d-\d{2,})\]`
+func numericRange(pattern string) string {
+	if !strings.Contains(pattern, "[") {
+		return ""
+	}
+	return regexp.MustCompile(`\[\^?(?:\d{2,}-\d+|\d-\d{2,})\]`).FindString(pattern)
+}
 
-func (w *linter) pattern(n *ast.BinaryNode, p *ast.StringNode) {
+func (w *linter) pattern(of *name, p *ast.StringNode, re *syntax.Regexp) {
 	at := p.Location().From
-	if class := regexp.MustCompile(numericRange).FindString(p.Value); class != "" {
+	if class := numericRange(p.Value); class != "" {
 		w.add(LintNumericRange, at, class+" is one character out of a set, not a range of numbers",
 			"write the numbers out: (0[1-9]|1[0-9]|20) is 01 to 20")
-	}
-	re, err := syntax.Parse(p.Value, syntax.Perl)
-	if err != nil {
-		return
 	}
 	if re.Op == syntax.OpEmptyMatch || p.Value == ".*" {
 		w.add(LintMatchesAll, at, "the pattern matches every text", "remove the comparison or name what it should find")
 		return
 	}
-	host := w.nameOf(n.Left)
-	if (host == "hostname()" || host == "fqdn()") && !(anchored(re, true) && anchored(re, false)) {
+	if of != nil && (of.text == "hostname()" || of.text == "fqdn()") && !(anchored(re, true) && anchored(re, false)) {
 		w.add(LintUnanchoredHost, at, "the pattern may match in the middle of a longer name",
 			"anchor both ends: "+strconv.Quote(anchorBoth(p.Value, re)))
 	}
@@ -273,6 +270,9 @@ func aliasFields(rest string) []aliasField {
 // comments finds a comment that ends the source and looks like code: a folded YAML block joins
 // lines, so a comment between two lines takes the second with it.
 func (w *linter) comments() {
+	if !strings.Contains(w.src, "//") {
+		return
+	}
 	for i := 0; i < len(w.src); {
 		switch c := w.src[i]; {
 		case c == '"' || c == '\'' || c == '`':

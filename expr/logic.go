@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 
-	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/vm"
 )
 
@@ -48,11 +46,11 @@ func truthOf(b bool) Truth {
 	return False
 }
 
-// logic is an expression split at and, or, not. Leaves are typed programs of their own.
+// logic is an expression split at and, or, not and ?:. Leaves are the smallest true-or-false parts.
 type logic struct {
 	op   logicOp
-	kids []*logic
-	leaf int // index into formula.leaves
+	leaf int32 // index into formula.leaves
+	kids []logic
 }
 
 type logicOp uint8
@@ -62,139 +60,63 @@ const (
 	opAnd
 	opOr
 	opNot
+	opIf // kids[0] ? kids[1] : kids[2]
 )
 
 // leaf is a smallest true-or-false part. Formulas compiled by one language share equal leaves.
 type leaf struct {
 	source  string
-	program *vm.Program
-	reads   uint64 // bits of the node facts that it reads
-	names   []name
+	test    test        // a comparison with constants, else
+	program *vm.Program // anything else
+	reads   uint64      // bits of the node facts that it reads
+	names   []*name
+	states  int  // of its regular expression
+	suspect bool // the lints have something to say
 }
 
 // formula is a compiled true-or-false expression.
 type formula struct {
-	root   *logic
+	root   logic
 	leaves []*leaf // each once
-}
-
-// splitter makes a formula of a tree.
-type splitter struct {
-	*dialect
-	src string
-	out formula
-	err *Error
-}
-
-func (d *dialect) formula(src string) (*formula, *Error) {
-	n, e := d.read(src)
-	if e != nil {
-		return nil, e
-	}
-	s := &splitter{dialect: d, src: src}
-	s.out.root = s.split(n)
-	if s.err != nil {
-		return nil, s.err
-	}
-	return &s.out, nil
-}
-
-func (s *splitter) split(n ast.Node) *logic {
-	switch n := n.(type) {
-	case *ast.BinaryNode:
-		switch n.Operator {
-		case "and", "&&":
-			return join(opAnd, s.split(n.Left), s.split(n.Right))
-		case "or", "||":
-			return join(opOr, s.split(n.Left), s.split(n.Right))
-		}
-	case *ast.UnaryNode:
-		if n.Operator == "not" || n.Operator == "!" {
-			return negate(s.split(n.Node))
-		}
-	case *ast.ConditionalNode: // c ? a : b is (c and a) or (not c and b)
-		c, a, b := s.split(n.Cond), s.split(n.Exp1), s.split(n.Exp2)
-		return join(opOr, join(opAnd, c, a), join(opAnd, negate(c), b))
-	}
-	return s.addLeaf(n)
-}
-
-// join makes one flat and/or of its parts.
-func join(op logicOp, parts ...*logic) *logic {
-	out := &logic{op: op}
-	for _, p := range parts {
-		if p.op == op {
-			out.kids = append(out.kids, p.kids...)
-		} else {
-			out.kids = append(out.kids, p)
-		}
-	}
-	return out
-}
-
-func negate(l *logic) *logic {
-	if l.op == opNot {
-		return l.kids[0]
-	}
-	return &logic{op: opNot, kids: []*logic{l}}
-}
-
-func (s *splitter) addLeaf(n ast.Node) *logic {
-	if s.err != nil {
-		return &logic{}
-	}
-	var key strings.Builder
-	fingerprint(&key, n)
-	l := s.leaves[key.String()]
-	if l == nil {
-		if l = s.compileLeaf(n); l == nil {
-			return &logic{}
-		}
-		s.leaves[key.String()] = l
-	}
-	if i := slices.Index(s.out.leaves, l); i >= 0 {
-		return &logic{leaf: i}
-	}
-	s.out.leaves = append(s.out.leaves, l)
-	return &logic{leaf: len(s.out.leaves) - 1}
-}
-
-func (s *splitter) compileLeaf(n ast.Node) *leaf {
-	at := n.Location().From
-	l := &leaf{source: n.String(), names: s.namesIn(n)}
-	l.reads = factsRead(l.names)
-	p, t, e := s.compile(s.src, n)
-	if e == nil && !isKind(t, reflect.Bool) {
-		e = errorAt(s.src, at, "a %s must be true or false, this is %s", s.noun, kindOf(t))
-		if isKind(t, reflect.String) {
-			e.Hint = `compare it: … == "…"`
-		}
-	}
-	if s.err = e; e != nil {
-		return nil
-	}
-	l.program = p
-	return l
+	once   bool    // no leaf stands at two places
 }
 
 // evaluation is one run of a formula.
 type evaluation struct {
-	formula *formula
-	machine *vm.VM
-	env     any
-	absent  uint64
-	err     error // of the first leaf that failed
+	formula  *formula
+	language *language
+	machine  *vm.VM // taken when the first leaf needs one
+	env      any
+	root     reflect.Value // of env
+	absent   uint64
+	err      error   // of the first leaf that failed
+	values   []Truth // of all leaves, where they are known already
 }
 
-func (r *evaluation) leafValue(i int) Truth {
+func (l *language) evaluation(f *formula, env any, absent uint64) evaluation {
+	return evaluation{formula: f, language: l, env: env, root: reflect.ValueOf(env), absent: absent}
+}
+
+func (r *evaluation) end() {
+	if r.machine != nil {
+		r.language.release(r.machine)
+	}
+}
+
+func (r *evaluation) leafValue(i int32) Truth {
+	if r.values != nil {
+		return r.values[i]
+	}
 	l := r.formula.leaves[i]
 	if l.reads&r.absent != 0 {
 		return Unknown
 	}
-	out, err := run(r.machine, l.program, r.env)
-	b, ok := out.(bool)
-	if err == nil && !ok {
-		err = fmt.Errorf("%s is neither true nor false", l.source)
+	var holds bool
+	var err error
+	if l.test != nil {
+		holds, err = l.test.holds(r.root)
+	} else {
+		holds, err = r.run(l)
 	}
 	if err != nil {
 		if r.err == nil {
@@ -202,32 +124,43 @@ func (r *evaluation) leafValue(i int) Truth {
 		}
 		return Failed
 	}
-	return truthOf(b)
+	return truthOf(holds)
+}
+
+func (r *evaluation) run(l *leaf) (bool, error) {
+	if r.machine == nil {
+		r.machine = r.language.machine()
+	}
+	out, err := run(r.machine, l.program, r.env)
+	if err != nil {
+		return false, err
+	}
+	b, ok := out.(bool)
+	if !ok {
+		return false, fmt.Errorf("%s is neither true nor false", l.source)
+	}
+	return b, nil
 }
 
 // eval follows Kleene from left to right and stops as soon as the value is known. A run-time
-// error that is reached before that decides: it must not be outvoted into a match.
-func (l *logic) eval(leaf func(int) Truth) Truth {
+// error that is reached before that decides: it must not be outvoted into a match. Each part is
+// looked at once at most, so a formula costs no more than it is long.
+func (r *evaluation) eval(l *logic) Truth {
 	switch l.op {
 	case opLeaf:
-		return leaf(l.leaf)
+		return r.leafValue(l.leaf)
 	case opNot:
-		switch v := l.kids[0].eval(leaf); v {
-		case True:
-			return False
-		case False:
-			return True
-		default:
-			return v
-		}
+		return negated(r.eval(&l.kids[0]))
+	case opIf:
+		return r.evalIf(l)
 	}
-	stop, full := False, True
+	stop := False
 	if l.op == opOr {
-		stop, full = True, False
+		stop = True
 	}
 	unknown := false
-	for _, k := range l.kids {
-		switch v := k.eval(leaf); v {
+	for i := range l.kids {
+		switch v := r.eval(&l.kids[i]); v {
 		case stop, Failed:
 			return v
 		case Unknown:
@@ -237,5 +170,38 @@ func (l *logic) eval(leaf func(int) Truth) Truth {
 	if unknown {
 		return Unknown
 	}
-	return full
+	return negated(stop)
+}
+
+// evalIf is (c and a) or (not c and b).
+func (r *evaluation) evalIf(l *logic) Truth {
+	switch c := r.eval(&l.kids[0]); c {
+	case True:
+		return r.eval(&l.kids[1])
+	case False:
+		return r.eval(&l.kids[2])
+	case Failed:
+		return Failed
+	}
+	a := r.eval(&l.kids[1])
+	if a == Failed {
+		return Failed
+	}
+	switch b := r.eval(&l.kids[2]); {
+	case b == Failed:
+		return Failed
+	case a == False && b == False:
+		return False
+	}
+	return Unknown
+}
+
+func negated(t Truth) Truth {
+	switch t {
+	case True:
+		return False
+	case False:
+		return True
+	}
+	return t
 }

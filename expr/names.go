@@ -16,112 +16,159 @@ const absentText = "(absent)"
 // name is one input that an expression reads.
 type name struct {
 	text    string // as it is written: cpuinfo.cpu_cores, request.job_annotations["x"]
-	fact    string // the node fact it depends on
 	index   []int  // path of struct fields
+	kind    reflect.Type
 	key     string // of a map
 	keyed   bool
-	pattern string // of modalias.match and modalias.count
+	call    bool   // hostname() and its like
+	devices bool   // modalias.*
+	pattern string // of modalias.match and modalias.count, where it is constant
+	reads   uint64 // bit of the node fact it depends on
+	alt     *name  // what an id may be compared with instead
+
+	hasPattern bool
+}
+
+// field is one step of a dotted name: a group with fields below it, or a value.
+type field struct {
+	name  name
+	below map[string]*field // of a group
+}
+
+func (f *field) group() bool { return f.below != nil }
+
+// keyName is one key of a map field; equal ones share one field.
+type keyName struct {
+	of  *field
+	key string
+}
+
+// fieldsOf are the fields of a group by name.
+func (d *dialect) fieldsOf(t reflect.Type, prefix string, index []int) map[string]*field {
+	facts := nodeFacts()
+	out := map[string]*field{}
+	for i := range t.NumField() {
+		s := t.Field(i)
+		if !s.IsExported() {
+			continue
+		}
+		tag := s.Tag.Get("expr")
+		f := &field{name: name{text: prefix + tag, index: append(slices.Clone(index), i), kind: s.Type}}
+		out[tag] = f
+		switch s.Type.Kind() {
+		case reflect.Pointer:
+			f.below = d.fieldsOf(s.Type.Elem(), f.name.text+".", f.name.index)
+			continue
+		case reflect.Func:
+			f.name.call, f.name.kind = true, s.Type.Out(0)
+			f.name.devices = prefix == "modalias."
+			d.calls[f.name.text] = true
+			f.name.text += "()"
+		}
+		fact := f.name.text
+		if f.name.devices {
+			fact = "modalias"
+		}
+		if bit := slices.Index(facts, fact); bit >= 0 && d.env == reflect.TypeFor[NodeEnv]() {
+			f.name.reads = 1 << bit
+		}
+		d.names = append(d.names, f.name.text)
+	}
+	return out
+}
+
+// step is the field that a dotted path names, nil for other expressions. plain leaves out `?.`.
+func (d *dialect) step(n ast.Node, plain bool) *field {
+	switch n := n.(type) {
+	case *ast.IdentifierNode:
+		return d.fields[n.Value]
+	case *ast.ChainNode:
+		if !plain {
+			return d.step(n.Node, plain)
+		}
+	case *ast.MemberNode:
+		p, ok := n.Property.(*ast.StringNode)
+		if !ok || plain && n.Optional {
+			return nil
+		}
+		switch f := d.step(n.Node, plain); {
+		case f == nil:
+		case f.group():
+			return f.below[p.Value]
+		case f.name.kind.Kind() == reflect.Map && !f.name.keyed:
+			return d.keyOf(f, p.Value)
+		}
+	}
+	return nil
+}
+
+func (d *dialect) keyOf(f *field, key string) *field {
+	at := keyName{f, key}
+	if found := d.keys[at]; found != nil {
+		return found
+	}
+	out := &field{name: f.name}
+	out.name.text = f.name.text + "[" + strconv.Quote(key) + "]"
+	out.name.key, out.name.keyed, out.name.kind = key, true, f.name.kind.Elem()
+	d.keys[at] = out
+	return out
+}
+
+// input is what an expression reads when it is nothing but one input, else nil.
+func (d *dialect) input(n ast.Node, plain bool) *name {
+	if c, ok := n.(*ast.CallNode); ok {
+		f := d.step(c.Callee, plain)
+		if f == nil || !f.name.call {
+			return nil
+		}
+		if !f.name.devices {
+			return &f.name
+		}
+		out := f.name
+		if len(c.Arguments) == 1 {
+			if p, ok := c.Arguments[0].(*ast.StringNode); ok {
+				out.pattern, out.hasPattern = p.Value, true
+				out.text = strings.TrimSuffix(out.text, ")") + strconv.Quote(p.Value) + ")"
+				return &out
+			}
+		}
+		out.text = c.String()
+		return &out
+	}
+	if f := d.step(n, plain); f != nil && !f.group() && !f.name.call {
+		return &f.name
+	}
+	return nil
 }
 
 // namesIn are the inputs below a part of the tree, each once, in order of appearance.
-func (d *dialect) namesIn(n ast.Node) []name {
-	var out []name
-	var visit func(ast.Node) ast.Node
-	visit = func(n ast.Node) ast.Node {
-		if c, ok := n.(*ast.CallNode); ok {
-			if found, ok := d.callName(c); ok {
+func (d *dialect) namesIn(n ast.Node) []*name {
+	var out []*name
+	var visit func(ast.Node)
+	visit = func(n ast.Node) {
+		if found := d.input(n, false); found != nil {
+			if !slices.ContainsFunc(out, func(o *name) bool { return o.text == found.text }) {
 				out = append(out, found)
-				return n
 			}
+			return
 		}
-		if path, ok := d.chain(n); ok {
-			if found, ok := d.fieldName(path); ok {
-				out = append(out, found)
-				return n
-			}
-		}
-		rebuild(n, visit)
-		return n
+		children(n, visit)
 	}
 	visit(n)
-	var distinct []name
-	for _, found := range out {
-		if !slices.ContainsFunc(distinct, func(o name) bool { return o.text == found.text }) {
-			distinct = append(distinct, found)
-		}
-	}
-	return distinct
-}
-
-func (d *dialect) callName(c *ast.CallNode) (name, bool) {
-	path, ok := d.chain(c.Callee)
-	if !ok {
-		return name{}, false
-	}
-	dotted := strings.Join(path, ".")
-	if !d.calls[dotted] {
-		return name{}, false
-	}
-	out := name{text: c.String(), fact: dotted + "()"}
-	if path[0] == "modalias" {
-		out.fact = "modalias"
-		if len(c.Arguments) == 1 {
-			if p, ok := c.Arguments[0].(*ast.StringNode); ok {
-				out.pattern = p.Value
-			}
-		}
-		return out, true
-	}
-	f, _ := fieldOf(d.env, path[0])
-	out.index = f.Index
-	return out, true
-}
-
-// fieldName resolves a dotted path to a field, or to a key of a map field.
-func (d *dialect) fieldName(path []string) (name, bool) {
-	t := d.env
-	out := name{}
-	for i, step := range path {
-		if t.Kind() == reflect.Map && i == len(path)-1 {
-			out.key, out.keyed = step, true
-			out.text = fmt.Sprintf("%s[%q]", strings.Join(path[:i], "."), step)
-			return out, true
-		}
-		if t.Kind() == reflect.Pointer {
-			t = t.Elem()
-		}
-		if t.Kind() != reflect.Struct {
-			return name{}, false
-		}
-		f, ok := fieldOf(t, step)
-		if !ok {
-			return name{}, false
-		}
-		out.index = append(out.index, f.Index...)
-		t = f.Type
-	}
-	if t.Kind() == reflect.Pointer || t.Kind() == reflect.Func {
-		return name{}, false
-	}
-	out.text = strings.Join(path, ".")
-	out.fact = out.text
-	return out, true
+	return out
 }
 
 // factsRead are the bits of the node facts among names.
-func factsRead(names []name) uint64 {
+func factsRead(names []*name) uint64 {
 	var mask uint64
-	facts := nodeFacts()
 	for _, n := range names {
-		if i := slices.Index(facts, n.fact); i >= 0 {
-			mask |= 1 << i
-		}
+		mask |= n.reads
 	}
 	return mask
 }
 
 // texts are the names sorted.
-func texts(names []name) []string {
+func texts(names []*name) []string {
 	out := make([]string, 0, len(names))
 	for _, n := range names {
 		out = append(out, n.text)
@@ -130,27 +177,36 @@ func texts(names []name) []string {
 	return slices.Compact(out)
 }
 
+// at is the field a name stands for; false where a group on the way is missing.
+func (n *name) at(env reflect.Value) (reflect.Value, bool) {
+	v := env
+	for _, i := range n.index {
+		if v.Kind() == reflect.Pointer {
+			if v.IsNil() {
+				return reflect.Value{}, false
+			}
+			v = v.Elem()
+		}
+		v = v.Field(i)
+	}
+	return v, true
+}
+
 // seen is what an input held, as text.
 func (n *name) seen(env any, absent uint64) string {
-	if factsRead([]name{*n})&absent != 0 {
+	if n.reads&absent != 0 {
 		return absentText
 	}
-	if node, ok := env.(*NodeEnv); ok && n.fact == "modalias" && node.Modalias != nil {
+	if node, ok := env.(*NodeEnv); ok && n.devices && node.Modalias != nil && node.Modalias.devices != nil {
 		d := node.Modalias.devices
 		if n.pattern == "" {
 			return fmt.Sprintf("%d devices", len(d.list))
 		}
 		return fmt.Sprintf("%d of %d devices", d.count(parseGlob(n.pattern)), len(d.list))
 	}
-	v := reflect.ValueOf(env).Elem()
-	for _, i := range n.index {
-		if v.Kind() == reflect.Pointer {
-			v = v.Elem()
-		}
-		if !v.IsValid() {
-			return absentText
-		}
-		v = v.Field(i)
+	v, ok := n.at(reflect.ValueOf(env))
+	if !ok {
+		return absentText
 	}
 	if n.keyed {
 		v = v.MapIndex(reflect.ValueOf(n.key))

@@ -223,13 +223,28 @@ func newDevices(pci []hwinfo.PCI) *devices {
 // count is how many devices match a shell pattern.
 func (d *devices) count(g *glob) int {
 	n := 0
+	d.each(g, func(i int) bool {
+		n += d.counts[i]
+		return true
+	})
+	return n
+}
+
+// any reports whether some device matches a shell pattern.
+func (d *devices) any(g *glob) bool {
+	found := false
+	d.each(g, func(int) bool {
+		found = true
+		return false
+	})
+	return found
+}
+
+// each calls f with every distinct modalias that matches until f is false.
+func (d *devices) each(g *glob, f func(i int) bool) {
 	for i := sort.SearchStrings(d.distinct, g.prefix); i < len(d.distinct); i++ {
-		if !strings.HasPrefix(d.distinct[i], g.prefix) {
-			break
-		}
-		if g.match(d.distinct[i]) {
-			n += d.counts[i]
+		if !strings.HasPrefix(d.distinct[i], g.prefix) || g.match(d.distinct[i]) && !f(i) {
+			return
 		}
 	}
-	return n
 }

@@ -187,15 +187,14 @@ func constant(n ast.Node) (float64, bool) {
 
 func readsAge(n ast.Node) bool {
 	found := false
-	var visit func(ast.Node) ast.Node
-	visit = func(n ast.Node) ast.Node {
+	var visit func(ast.Node)
+	visit = func(n ast.Node) {
 		if id, ok := n.(*ast.IdentifierNode); ok && id.Value == "age_seconds" {
 			found = true
 		}
 		if !found {
-			rebuild(n, visit)
+			children(n, visit)
 		}
-		return n
 	}
 	visit(n)
 	return found

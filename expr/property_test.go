@@ -2,6 +2,8 @@ package expr
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -287,4 +289,77 @@ func TestPolicyExplainAgreesWithAdmit(t *testing.T) {
 			t.Fatalf("%s: admitted %v (%v), explained by %+v", text, ok, err, parts)
 		}
 	})
+}
+
+// The smallest change: a formula with repeated leaves, one way that the search gives, and every
+// strict part of it. Changing the way makes the condition true, changing less does not.
+func TestNothingSpareIsNamed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := drawFormula(t, 3, func() int { return rapid.IntRange(0, 4).Draw(t, "leaf") })
+		c, err := CompileCondition(f.text)
+		if err != nil {
+			t.Skip(err)
+		}
+		env := nodeOf(drawValues(t))
+		r := c.language.evaluation(c.formula, env, env.absent)
+		defer r.end()
+		if r.eval(&c.formula.root) == True {
+			t.Skip("nothing to explain")
+		}
+		x := newExplainer(&r)
+		all := slices.Collect(maps.Keys(x.everyLeaf()))
+		slices.Sort(all)
+		possible := x.anySubset(all)
+		way := x.way()
+		if possible != (way != nil) {
+			t.Fatalf("%s: possible %v, way %v", f.text, possible, way)
+		}
+		if way == nil {
+			return
+		}
+		if !x.changing(way, flips{}) {
+			t.Fatalf("%s: changing %v does not make it true", f.text, way)
+		}
+		for mask := range 1<<len(way) - 1 {
+			if x.changing(subset(way, mask), flips{}) {
+				t.Fatalf("%s: %v is named, %v would do", f.text, way, subset(way, mask))
+			}
+		}
+		named := x.blame()
+		if !x.changing(named, flips{}) {
+			t.Fatalf("%s: changing all of %v does not make it true", f.text, named)
+		}
+		for _, i := range named { // each is in a set of which nothing is spare
+			if !slices.ContainsFunc(x.minimal(named), func(set []int32) bool { return slices.Contains(set, i) }) {
+				t.Fatalf("%s: %d of %v is spare", f.text, i, named)
+			}
+		}
+	})
+}
+
+func (x *explainer) everyLeaf() flips {
+	out := flips{}
+	for i := range x.values {
+		out[int32(i)] = True
+	}
+	return out
+}
+
+func (x *explainer) anySubset(of []int32) bool {
+	for mask := range 1 << len(of) {
+		if x.changing(subset(of, mask), flips{}) {
+			return true
+		}
+	}
+	return false
+}
+
+func subset(of []int32, mask int) []int32 {
+	var out []int32
+	for k, i := range of {
+		if mask>>k&1 == 1 {
+			out = append(out, i)
+		}
+	}
+	return out
 }

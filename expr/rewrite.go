@@ -122,13 +122,13 @@ func (w *eitherName) name(n ast.Node) ast.Node {
 	if !ok {
 		return nil
 	}
-	path, ok := w.chain(m)
-	if !ok || len(path) != 3 || path[0] != "request" || path[1] != "owner" || nameOf(path[2]) == "" {
+	f := w.step(m, false)
+	if f == nil || f.name.alt == nil {
 		return nil
 	}
 	c := *m
 	c.Node = w.clone(m.Node)
-	property := &ast.StringNode{Value: nameOf(path[2])}
+	property := &ast.StringNode{Value: nameOf(m.Property.(*ast.StringNode).Value)}
 	property.SetLocation(m.Property.Location())
 	c.Property = property
 	return &c

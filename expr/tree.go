@@ -100,40 +100,114 @@ func copyLeaf(n ast.Node) ast.Node {
 	return n
 }
 
-// fingerprint tells trees apart; equal texts come from equal trees. The library's printer leaves
-// out some brackets and the point of 3.0.
-func fingerprint(b *strings.Builder, n ast.Node) {
-	var payload any
+// children calls f for each child of one part of a tree.
+func children(n ast.Node, f func(ast.Node)) {
 	switch n := n.(type) {
 	case *ast.UnaryNode:
-		payload = n.Operator
+		f(n.Node)
 	case *ast.BinaryNode:
-		payload = n.Operator
-	case *ast.IdentifierNode:
-		payload = n.Value
-	case *ast.IntegerNode:
-		payload = n.Value
-	case *ast.FloatNode:
-		payload = math.Float64bits(n.Value)
-	case *ast.BoolNode:
-		payload = n.Value
-	case *ast.StringNode:
-		payload = strconv.Quote(n.Value)
-	case *ast.PointerNode:
-		payload = n.Name
-	case *ast.BuiltinNode:
-		payload = n.Name
+		f(n.Left)
+		f(n.Right)
+	case *ast.ChainNode:
+		f(n.Node)
 	case *ast.MemberNode:
-		payload = n.Optional
+		f(n.Node)
+		f(n.Property)
 	case *ast.SliceNode:
-		payload = n.From != nil
+		f(n.Node)
+		if n.From != nil {
+			f(n.From)
+		}
+		if n.To != nil {
+			f(n.To)
+		}
+	case *ast.CallNode:
+		f(n.Callee)
+		for _, a := range n.Arguments {
+			f(a)
+		}
+	case *ast.BuiltinNode:
+		for _, a := range n.Arguments {
+			f(a)
+		}
+	case *ast.PredicateNode:
+		f(n.Node)
+	case *ast.ConditionalNode:
+		f(n.Cond)
+		f(n.Exp1)
+		f(n.Exp2)
+	case *ast.ArrayNode:
+		for _, a := range n.Nodes {
+			f(a)
+		}
 	}
-	fmt.Fprintf(b, "(%T %v", n, payload)
-	rebuild(n, func(c ast.Node) ast.Node {
-		fingerprint(b, c)
-		return c
-	})
-	b.WriteByte(')')
+}
+
+// prune lets go of the tree below n. A program keeps its tree for tools that we do not use, at
+// several times its own size.
+func prune(n ast.Node) {
+	switch n := n.(type) {
+	case *ast.UnaryNode:
+		n.Node = nil
+	case *ast.BinaryNode:
+		n.Left, n.Right = nil, nil
+	case *ast.ChainNode:
+		n.Node = nil
+	case *ast.MemberNode:
+		n.Node, n.Property = nil, nil
+	case *ast.CallNode:
+		n.Callee, n.Arguments = nil, nil
+	case *ast.BuiltinNode:
+		n.Arguments, n.Map = nil, nil
+	case *ast.ConditionalNode:
+		n.Cond, n.Exp1, n.Exp2 = nil, nil, nil
+	}
+}
+
+// fingerprint tells trees apart; equal texts come from equal trees. The library's printer leaves
+// out some brackets and the point of 3.0.
+func fingerprint(b []byte, n ast.Node) []byte {
+	b = append(b, '(')
+	switch n := n.(type) {
+	case *ast.NilNode:
+		b = append(b, 'n')
+	case *ast.UnaryNode:
+		b = append(append(b, 'u'), n.Operator...)
+	case *ast.BinaryNode:
+		b = append(append(b, 'b'), n.Operator...)
+	case *ast.IdentifierNode:
+		b = append(append(b, 'i'), n.Value...)
+	case *ast.IntegerNode:
+		b = strconv.AppendInt(append(b, 'd'), int64(n.Value), 10)
+	case *ast.FloatNode:
+		b = strconv.AppendUint(append(b, 'f'), math.Float64bits(n.Value), 10)
+	case *ast.BoolNode:
+		b = strconv.AppendBool(append(b, 't'), n.Value)
+	case *ast.StringNode:
+		b = strconv.AppendQuote(append(b, 's'), n.Value)
+	case *ast.PointerNode:
+		b = append(append(b, '#'), n.Name...)
+	case *ast.BuiltinNode:
+		b = append(append(b, 'B'), n.Name...)
+	case *ast.MemberNode:
+		b = strconv.AppendBool(append(b, 'm'), n.Optional)
+	case *ast.SliceNode:
+		b = strconv.AppendBool(append(b, '['), n.From != nil)
+	case *ast.CallNode:
+		b = append(b, 'c')
+	case *ast.ChainNode:
+		b = append(b, 'h')
+	case *ast.PredicateNode:
+		b = append(b, 'p')
+	case *ast.ConditionalNode:
+		b = append(b, '?')
+	case *ast.ArrayNode:
+		b = append(b, 'a')
+	default:
+		b = fmt.Appendf(b, "%T", n)
+	}
+	children(n, func(c ast.Node) { b = fingerprint(b, c) })
+	return append(b, ')')
 }
 
 // reader copies a parsed tree into one that keeps the rules. The parser shares parts between
@@ -164,9 +238,13 @@ func (r *reader) fail(n ast.Node, hint, format string, args ...any) ast.Node {
 	return n
 }
 
+func (r *reader) tooManyParts(n ast.Node) ast.Node {
+	return r.fail(n, "split it into several definitions", "the expression has more than %d parts", maxNodes)
+}
+
 func (r *reader) copy(n ast.Node) ast.Node {
 	if r.left--; r.left < 0 {
-		return r.fail(n, "split it into several definitions", "the expression has more than %d parts", maxNodes)
+		return r.tooManyParts(n)
 	}
 	if r.err != nil {
 		return n
@@ -210,15 +288,25 @@ func (r *reader) identifier(n *ast.IdentifierNode) ast.Node {
 		r.lets = scope
 		return value
 	}
-	switch {
-	case n.Value == "$env":
+	if n.Value == "$env" {
 		return r.fail(n, "", "$env is not part of the language")
-	case r.calls[n.Value]:
-		return r.fail(n, "write "+n.Value+"()", "%s is a function", n.Value)
-	case slices.Contains(r.groups, n.Value) && r.isGroup(n.Value):
-		return r.fail(n, "name one of its fields", "%s is a group, not a value", n.Value)
+	}
+	if f := r.fields[n.Value]; f != nil {
+		r.mustBeValue(n, f, false)
 	}
 	return copyLeaf(n)
+}
+
+// mustBeValue refuses the name of a group or function where a value is wanted.
+func (r *reader) mustBeValue(n ast.Node, f *field, called bool) {
+	switch name := strings.TrimSuffix(f.name.text, "()"); {
+	case f.group():
+		r.fail(n, "name one of its fields", "%s is a group, not a value", name)
+	case f.name.call && !called && strings.Contains(name, "."):
+		r.fail(n, "write "+name+"(…)", "%s is a function", name)
+	case f.name.call && !called:
+		r.fail(n, "write "+name+"()", "%s is a function", name)
+	}
 }
 
 // isGroup reports whether a top-level name has fields.
@@ -230,7 +318,7 @@ func (r *reader) let(n *ast.VariableDeclaratorNode) ast.Node {
 	if r.closure {
 		return r.fail(n, "", "let is not allowed inside a closure")
 	}
-	if r.calls[n.Name] || slices.Contains(r.groups, n.Name) || slices.ContainsFunc(r.lets, func(b binding) bool { return b.name == n.Name }) {
+	if r.fields[n.Name] != nil || slices.ContainsFunc(r.lets, func(b binding) bool { return b.name == n.Name }) {
 		return r.fail(n, "choose another name", "%s is already taken", n.Name)
 	}
 	used := false
@@ -244,13 +332,8 @@ func (r *reader) let(n *ast.VariableDeclaratorNode) ast.Node {
 }
 
 func (r *reader) member(n *ast.MemberNode, called bool) ast.Node {
-	if path, ok := r.chain(n); ok {
-		switch name := strings.Join(path, "."); {
-		case r.calls[name] && !called:
-			return r.fail(n, "write "+name+"(…)", "%s is a function", name)
-		case r.isGroup(name):
-			return r.fail(n, "name one of its fields", "%s is a group, not a value", name)
-		}
+	if f := r.step(n, false); f != nil {
+		r.mustBeValue(n, f, called)
 	}
 	c := *n
 	c.Node, c.Property = r.base(n.Node), r.copy(n.Property)
@@ -259,7 +342,7 @@ func (r *reader) member(n *ast.MemberNode, called bool) ast.Node {
 
 // base copies what stands before a dot, the only place where a group may be named.
 func (r *reader) base(n ast.Node) ast.Node {
-	if path, ok := r.chain(n); !ok || !r.isGroup(strings.Join(path, ".")) {
+	if f := r.step(n, false); f == nil || !f.group() {
 		return r.copy(n)
 	}
 	r.left--
@@ -271,32 +354,12 @@ func (r *reader) base(n ast.Node) ast.Node {
 	})
 }
 
-// chain is the dotted path of a member expression that starts at a name of the environment.
-func (d *dialect) chain(n ast.Node) ([]string, bool) {
-	switch n := n.(type) {
-	case *ast.IdentifierNode:
-		return []string{n.Value}, true
-	case *ast.ChainNode:
-		return d.chain(n.Node)
-	case *ast.MemberNode:
-		p, ok := n.Property.(*ast.StringNode)
-		if !ok {
-			return nil, false
-		}
-		base, ok := d.chain(n.Node)
-		return append(base, p.Value), ok
-	}
-	return nil, false
-}
-
 func (r *reader) call(n *ast.CallNode) ast.Node {
 	c := *n
 	c.Arguments = make([]ast.Node, len(n.Arguments))
 	for i, a := range n.Arguments {
 		c.Arguments[i] = r.copy(a)
 	}
-	path, _ := r.chain(n.Callee)
-	name := strings.Join(path, ".")
 	switch callee := n.Callee.(type) {
 	case *ast.IdentifierNode:
 		r.left--
@@ -306,8 +369,8 @@ func (r *reader) call(n *ast.CallNode) ast.Node {
 	default:
 		return r.fail(n, "", "only functions can be called")
 	}
-	if strings.HasPrefix(name, "modalias.") {
-		return r.modalias(&c, name)
+	if f := r.step(n.Callee, false); f != nil && f.name.devices {
+		return r.modalias(&c, strings.TrimSuffix(f.name.text, "()"))
 	}
 	return &c
 }
@@ -390,20 +453,21 @@ func (r *reader) binary(n *ast.BinaryNode) ast.Node {
 
 // pattern checks the right side of matches: constant, valid and small. A pattern from an
 // annotation would be empty where the annotation is absent, and match everything.
-func (r *reader) pattern(n *ast.BinaryNode) {
+func (r *reader) pattern(n *ast.BinaryNode) *syntax.Regexp {
 	p, ok := n.Right.(*ast.StringNode)
 	if !ok {
 		r.fail(n.Right, "write the pattern as a text in quotes", "the pattern of matches must be constant")
-		return
+		return nil
 	}
 	re, err := syntax.Parse(p.Value, syntax.Perl)
 	if err != nil {
 		r.fail(p, globHint(p.Value), "%v", err)
-		return
+		return nil
 	}
 	if r.states -= states(re); r.states < 0 {
 		r.fail(p, "", "the regular expressions are too large")
 	}
+	return re
 }
 
 // states estimates the size of a compiled regular expression before its repeats are written out.
