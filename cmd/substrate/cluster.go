@@ -14,7 +14,8 @@ import (
 func (a *app) clusterCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "cluster", Short: "Configuration and state of the cluster"}
 	config := &cobra.Command{Use: "config", Short: "The revisioned configuration"}
-	config.AddCommand(a.configSetCommand(), a.configGetCommand(), a.configValidateCommand())
+	config.AddCommand(a.configSetCommand(), a.configGetCommand(), a.configValidateCommand(), a.configPlanCommand(),
+		a.configTestCommand(), a.configSuggestCommand(), a.configRollbackCommand(), a.configDiffCommand())
 	status := &cobra.Command{Use: "status", Short: "The cluster at a glance", Args: cobra.NoArgs}
 	cmd.AddCommand(config, a.watchable(status, a.clusterStatus))
 	return cmd

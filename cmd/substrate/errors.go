@@ -22,6 +22,7 @@ const (
 	exitRefused     = 3 // policy, permission, no or bad token
 	exitNotFound    = 4
 	exitUnavailable = 5
+	exitChanges     = 6   // asked what would change or differs: something does
 	exitInterrupted = 130 // as shells say it of SIGINT
 )
 

@@ -21,6 +21,14 @@ func (c *connection) getConfig() rpc[*apiv1.GetConfigRequest, *apiv1.GetConfigRe
 	return c.config.GetConfig
 }
 
+func (c *connection) planConfig() rpc[*apiv1.PlanConfigRequest, *apiv1.PlanConfigResponse] {
+	return c.config.PlanConfig
+}
+
+func (c *connection) suggestConfig() rpc[*apiv1.SuggestConfigRequest, *apiv1.SuggestConfigResponse] {
+	return c.config.SuggestConfig
+}
+
 func (c *connection) listConfigRevisions() rpc[*apiv1.ListConfigRevisionsRequest, *apiv1.ListConfigRevisionsResponse] {
 	return c.config.ListConfigRevisions
 }

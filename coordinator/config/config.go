@@ -53,6 +53,8 @@ type Checked struct {
 	Priority   *expr.Priority
 	// Places say where each definition stands in the file, for findings made later.
 	Places map[coordinator.DefinitionID]Place
+	// ConditionPlaces say where the texts of static conditions begin.
+	ConditionPlaces map[coordinator.DefinitionID]Place
 
 	compiled  []*compiled
 	backendOf map[coordinator.DefinitionID]spec.Backend

@@ -155,9 +155,13 @@ func (p *parser) expressions() {
 	}
 	p.out.Conditions = map[coordinator.DefinitionID]*expr.Condition{}
 	p.out.Policies = map[coordinator.DefinitionID]*expr.Policy{}
+	p.out.ConditionPlaces = map[coordinator.DefinitionID]Place{}
 	for _, w := range wanted {
+		var place Place
 		if w.condition != nil {
 			p.report(w.d.spec.Condition, w.condition)
+			place.Line, place.Column = w.d.spec.Condition.PositionIn(1, 1)
+			place.Path = w.d.spec.Condition.Path()
 		}
 		if w.policy != nil {
 			p.report(w.d.policy, w.policy)
@@ -165,6 +169,7 @@ func (p *parser) expressions() {
 		for _, t := range w.d.types {
 			if w.condition != nil {
 				p.out.Conditions[t.id], _ = w.condition.program.(*expr.Condition)
+				p.out.ConditionPlaces[t.id] = place
 			}
 			if w.policy != nil {
 				p.out.Policies[t.id], _ = w.policy.program.(*expr.Policy)

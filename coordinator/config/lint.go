@@ -28,10 +28,20 @@ const (
 	shortestLossWindow = 20 * time.Second
 )
 
+// Codes of the lints that need the known nodes, or the grants; package fleet and the engine find them.
+const (
+	LintNeverTrue  = "true-on-no-node"
+	LintAlwaysTrue = "true-on-every-node"
+	LintOverlap    = "overlap"
+	LintMixed      = "mixed-hardware"
+	LintUngranted  = "granted-to-nobody"
+)
+
 // LintCodes lists every code that `lints.silence` may name, sorted.
 func LintCodes() []string {
 	codes := append(expressionLints(), LintShortTTL, LintServiceTTL, LintOpenCostly, LintFolded, LintRoutedBy,
-		LintNoEffect, LintUnknownType, LintSharedID, LintLossWindow, strictyaml.CodeOldKey)
+		LintNoEffect, LintUnknownType, LintSharedID, LintLossWindow, LintNeverTrue, LintAlwaysTrue, LintOverlap, LintMixed,
+		LintUngranted, strictyaml.CodeOldKey)
 	sort.Strings(codes)
 	return slices.Compact(codes)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"substrate/coordinator"
+	"substrate/coordinator/config"
 	"substrate/coordinator/grant"
 	"substrate/coordinator/sched"
 	"substrate/coordinator/spec"
@@ -29,84 +30,186 @@ const (
 // admission is which definitions a job may use, as of one version of configuration, grants and hardware.
 type admission struct {
 	version      uint64
-	outcomes     []DefinitionOutcome // cheapest first, as they are tried
-	admissible   []coordinator.DefinitionID
-	exclude      []coordinator.NodeID // nodes of admissible definitions whose hardware keys differ
-	unrestricted bool                 // internal and system work that every policy refused
+	admissible   []coordinator.DefinitionID // cheapest first, as they are tried
+	exclude      []coordinator.NodeID       // nodes of admissible definitions whose hardware keys differ
+	unrestricted bool                       // internal and system work that every policy refused
 }
 
 // admit returns the job's admission, worked out anew when something it depends on has changed.
 func (s *state) admit(j *job) *admission {
-	if j.admission != nil && j.admission.version == s.admission {
-		return j.admission
+	if j.admission == nil || j.admission.version != s.admission {
+		j.admission = s.ask(j).admission()
+		j.admission.version = s.admission
 	}
-	a := &admission{version: s.admission}
-	env := s.requestEnv(j)
-	var doc grant.Document
-	var grantErr error
-	if o := s.orgs[j.workflow.record.Owner.Organization]; o != nil {
-		doc, grantErr = s.grantDocument(o)
-	} else {
-		grantErr = errors.New("the organisation does not exist any more")
+	return j.admission
+}
+
+// outcomes is what every definition says to a job, with reasons, cheapest first.
+func (s *state) outcomes(j *job) []DefinitionOutcome { return s.ask(j).outcomes() }
+
+// question is one job before the definitions of a configuration. What many definitions share is judged once.
+type question struct {
+	*state
+	job      *job
+	env      *expr.RequestEnv
+	keys     []string // of annotations that matching compares, sorted
+	grant    grant.Document
+	grantErr error
+	policies map[*expr.Policy]policyAnswer // of policies that do not read the definition
+	shapes   map[shape][]sched.Lack
+}
+
+type policyAnswer struct {
+	admits bool
+	err    error
+}
+
+func (s *state) ask(j *job) *question {
+	org := j.workflow.record.Owner.Organization
+	o := s.orgs[org]
+	if o == nil {
+		return s.askWith(j, grant.Document{}, errors.New("the organisation does not exist any more"))
 	}
-	policyRefusals := 0
-	for _, d := range s.config.byCost {
-		out := DefinitionOutcome{Definition: d.ID, CostPerHour: d.CostPerHour}
-		by, why := s.refusalOf(j, d, env, doc, grantErr)
-		if by == "" {
-			out.Admissible = true
-			a.admissible = append(a.admissible, d.ID)
-			a.exclude = append(a.exclude, s.mismatched(j, d)...)
-		} else {
-			out.RefusedBy, out.Reason = string(by), why
-			if by == refusedByPolicy {
-				policyRefusals++
-			}
+	doc, err := s.grantDocument(o)
+	return s.askWith(j, doc, err)
+}
+
+func (s *state) askWith(j *job, doc grant.Document, err error) *question {
+	w := j.workflow
+	env := config.RequestEnv(w.record.Owner, w.id, w.record.Spec.Annotations, j.spec)
+	q := &question{state: s, job: j, env: env, grant: doc, grantErr: err}
+	for _, key := range sortedKeys(j.spec.Match) {
+		if !slices.Contains(s.config.Scheduler.IgnoredAnnotations, key) {
+			q.keys = append(q.keys, key)
 		}
-		a.outcomes = append(a.outcomes, out)
 	}
-	if k := j.spec.Kind; len(a.admissible) == 0 && policyRefusals > 0 &&
-		policyRefusals == len(a.outcomes) && (k == coordinator.KindInternal || k == coordinator.KindSystem) {
+	return q
+}
+
+// admission asks only the definitions that the organisation's grant names.
+func (q *question) admission() *admission {
+	a := &admission{}
+	if q.grantErr != nil || q.job.spec.Class == coordinator.ClassReserved {
+		return a
+	}
+	byPolicy := 0
+	for _, d := range q.config.namedBy(q.job.workflow.record.Owner.Organization, q.grant) {
+		switch by, _ := q.refusal(d); by {
+		case "":
+			a.admissible = append(a.admissible, d.ID)
+			a.exclude = append(a.exclude, q.mismatched(d)...)
+		case refusedByPolicy:
+			byPolicy++
+		}
+	}
+	if k := q.job.spec.Kind; byPolicy > 0 && byPolicy == len(q.config.byCost) && (k == coordinator.KindInternal || k == coordinator.KindSystem) {
 		a.unrestricted = true
 	}
 	slices.Sort(a.exclude)
-	j.admission = a
 	return a
 }
 
-// refusalOf asks backend, grant, policy, annotations and resources, in this order: the first that
-// refuses gives the reason.
-func (s *state) refusalOf(j *job, d *coordinator.Definition, env *expr.RequestEnv, doc grant.Document, grantErr error) (refusal, string) {
+// namedIndex is what a grant lets an organisation use of one configuration, cheapest first.
+type namedIndex struct {
+	serial grant.Serial
+	list   []*coordinator.Definition
+}
+
+// namedBy looks through a grant once; a new one has another serial.
+func (a *activeConfig) namedBy(org coordinator.OrganizationID, doc grant.Document) []*coordinator.Definition {
+	if have, ok := a.named[org]; ok && have.serial == doc.Serial {
+		return have.list
+	}
+	index := namedIndex{serial: doc.Serial}
+	known := map[grant.Entry]bool{} // the expansions of one definition share their entry
+	for _, d := range a.byCost {
+		if d.Kind != spec.KindStatic {
+			continue // no backend in this build
+		}
+		e := grant.Entry{ID: d.Configured, Fingerprint: d.Fingerprint}
+		named, ok := known[e]
+		if !ok {
+			named = doc.Names(e.ID, e.Fingerprint)
+			known[e] = named
+		}
+		if named {
+			index.list = append(index.list, d)
+		}
+	}
+	a.named[org] = index
+	return index.list
+}
+
+func (q *question) outcomes() []DefinitionOutcome {
+	out := make([]DefinitionOutcome, 0, len(q.config.byCost))
+	for _, d := range q.config.byCost {
+		out = append(out, q.outcome(d))
+	}
+	return out
+}
+
+func (q *question) outcome(d *coordinator.Definition) DefinitionOutcome {
+	out := DefinitionOutcome{Definition: d.ID, CostPerHour: d.CostPerHour}
+	by, why := q.refusal(d)
+	if out.Admissible = by == ""; !out.Admissible {
+		out.RefusedBy, out.Reason = string(by), why()
+	}
+	return out
+}
+
+// refusal asks backend, class, grant, policy, annotations and resources, in this order: the first that
+// refuses gives the reason. Reasons cost more than answers and are put into words when somebody asks.
+func (q *question) refusal(d *coordinator.Definition) (refusal, func() string) {
+	j := q.job
 	if d.Kind != spec.KindStatic {
-		return refusedByBackend, fmt.Sprintf("provisioner %s: backend not in this build", d.Kind)
+		return refusedByBackend, func() string { return fmt.Sprintf("provisioner %s: backend not in this build", d.Kind) }
 	}
 	if j.spec.Class == coordinator.ClassReserved {
-		return refusedByClass, "reserved work runs in a reservation only, and this version has none"
+		return refusedByClass, func() string { return "reserved work runs in a reservation only, and this version has none" }
 	}
-	if grantErr != nil {
-		return refusedByGrant, grantErr.Error()
+	if q.grantErr != nil {
+		return refusedByGrant, q.grantErr.Error
 	}
-	if !doc.Names(d.Configured, d.Fingerprint) {
-		return refusedByGrant, fmt.Sprintf("the grant of organisation %s (serial %d) does not name %s",
-			j.workflow.record.Owner.OrganizationSlug, doc.Serial, d.Configured)
-	}
-	if p := s.config.policies[d.ID]; p != nil {
-		env.Definition.ID, env.Definition.Annotations = string(d.ID), s.config.annotations[d.ID]
-		ok, err := p.Admit(env)
-		if err != nil {
-			return refusedByPolicy, "the policy could not be evaluated: " + err.Error()
-		}
-		if !ok {
-			return refusedByPolicy, "the policy is false" + explainPolicy(p, env)
+	if !q.grant.Names(d.Configured, d.Fingerprint) {
+		return refusedByGrant, func() string {
+			return fmt.Sprintf("the grant of organisation %s (serial %d) does not name %s",
+				j.workflow.record.Owner.OrganizationSlug, q.grant.Serial, d.Configured)
 		}
 	}
-	if why := s.annotationRefusal(j, d); why != "" {
-		return refusedByAnnotation, why
+	if p := q.config.policies[d.ID]; p != nil {
+		if answer := q.policy(p, d); answer.err != nil {
+			return refusedByPolicy, func() string { return "the policy could not be evaluated: " + answer.err.Error() }
+		} else if !answer.admits {
+			return refusedByPolicy, func() string {
+				q.env.Definition.ID, q.env.Definition.Annotations = string(d.ID), q.config.annotations[d.ID]
+				return "the policy is false" + explainPolicy(p, q.env)
+			}
+		}
 	}
-	if why := s.resourceRefusal(j, d); why != "" {
-		return refusedByResources, why
+	if why := q.annotationRefusal(d); why != "" {
+		return refusedByAnnotation, func() string { return why }
 	}
-	return "", ""
+	if lacks := q.resourceRefusal(d); lacks != nil {
+		return refusedByResources, lacks
+	}
+	return "", nil
+}
+
+// policy evaluates a policy that does not read the definition once, however many definitions share it.
+func (q *question) policy(p *expr.Policy, d *coordinator.Definition) policyAnswer {
+	if answer, ok := q.policies[p]; ok {
+		return answer
+	}
+	q.env.Definition.ID, q.env.Definition.Annotations = string(d.ID), q.config.annotations[d.ID]
+	var answer policyAnswer
+	answer.admits, answer.err = p.Admit(q.env)
+	if q.config.shared[p] {
+		if q.policies == nil {
+			q.policies = map[*expr.Policy]policyAnswer{}
+		}
+		q.policies[p] = answer
+	}
+	return answer
 }
 
 // explainPolicy names the parts of a policy that were false, with what they saw.
@@ -132,20 +235,17 @@ func explainPolicy(p *expr.Policy, env *expr.RequestEnv) string {
 
 // annotationRefusal compares resource.annotations with the definition's. A key that only hardware
 // can give refuses when nodes have reported and none has the value; before that it is unknown.
-func (s *state) annotationRefusal(j *job, d *coordinator.Definition) string {
-	for _, key := range sortedKeys(j.spec.Match) {
-		want := j.spec.Match[key]
-		if slices.Contains(s.config.Scheduler.IgnoredAnnotations, key) {
-			continue
-		}
-		if have, ok := s.config.annotations[d.ID][key]; ok {
+func (q *question) annotationRefusal(d *coordinator.Definition) string {
+	for _, key := range q.keys {
+		want := q.job.spec.Match[key]
+		if have, ok := q.config.annotations[d.ID][key]; ok {
 			if have != want {
 				return fmt.Sprintf("annotation %s is %q, wanted %q", key, have, want)
 			}
 			continue
 		}
 		found, reported := false, false
-		for _, n := range s.config.members[d.ID] {
+		for _, n := range q.config.members[d.ID] {
 			if n.known {
 				reported = true
 				found = found || n.hardwareKeys[key] == want
@@ -168,14 +268,14 @@ func hardwareKey(key string) bool {
 }
 
 // mismatched lists the definition's nodes whose hardware keys do not match the job's.
-func (s *state) mismatched(j *job, d *coordinator.Definition) []coordinator.NodeID {
+func (q *question) mismatched(d *coordinator.Definition) []coordinator.NodeID {
 	var out []coordinator.NodeID
-	for key, want := range j.spec.Match {
-		if _, ok := s.config.annotations[d.ID][key]; ok || slices.Contains(s.config.Scheduler.IgnoredAnnotations, key) {
+	for _, key := range q.keys {
+		if _, ok := q.config.annotations[d.ID][key]; ok {
 			continue
 		}
-		for _, n := range s.config.members[d.ID] {
-			if n.hardwareKeys[key] != want && !slices.Contains(out, n.id) {
+		for _, n := range q.config.members[d.ID] {
+			if n.hardwareKeys[key] != q.job.spec.Match[key] && !slices.Contains(out, n.id) {
 				out = append(out, n.id)
 			}
 		}
@@ -183,36 +283,72 @@ func (s *state) mismatched(j *job, d *coordinator.Definition) []coordinator.Node
 	return out
 }
 
-// resourceRefusal says why no node of the definition could ever hold the request. Hardware that is
-// not known yet never refuses.
-func (s *state) resourceRefusal(j *job, d *coordinator.Definition) string {
-	for name, want := range j.spec.Resources.Tokens {
-		if have := s.config.SoftwareTokens[name]; want > have {
-			return fmt.Sprintf("wants %d tokens %s, the cluster has %d", want, name, have)
+// shape is what of a node decides whether it could ever hold a request. Nodes of one shape are asked once.
+type shape struct {
+	cores   coordinator.Cores
+	threads uint32
+	memory  coordinator.Bytes
+	devices string
+}
+
+func shapeOf(n *node) shape {
+	s := shape{cores: n.capacity.Cores, threads: n.capacity.Threads, memory: n.capacity.Memory}
+	for _, name := range sortedKeys(n.capacity.Devices) {
+		s.devices += fmt.Sprintf("%s=%d,", name, n.capacity.Devices[name])
+	}
+	return s
+}
+
+// missing lists what a node lacks to ever hold the request.
+func (q *question) missing(n *node) []sched.Lack {
+	key := shapeOf(n)
+	lacks, ok := q.shapes[key]
+	if !ok {
+		lacks = sched.Missing(n.schedNode(), q.job.spec.Resources)
+		if q.shapes == nil {
+			q.shapes = map[shape][]sched.Lack{}
+		}
+		q.shapes[key] = lacks
+	}
+	return lacks
+}
+
+// resourceRefusal says why no node of the definition could ever hold the request, nil when one could.
+// Hardware that is not known yet never refuses.
+func (q *question) resourceRefusal(d *coordinator.Definition) func() string {
+	r := q.job.spec.Resources
+	for _, name := range sortedKeys(r.Tokens) {
+		if want, have := r.Tokens[name], q.config.SoftwareTokens[name]; want > have {
+			return func() string { return fmt.Sprintf("wants %d tokens %s, the cluster has %d", want, name, have) }
 		}
 	}
-	if d.Kind != spec.KindStatic && d.MaxNodes > 0 && int(j.spec.Nodes) > d.MaxNodes { // static nodes are neither launched nor released
-		return fmt.Sprintf("wants %d nodes, maxNodes is %d", j.spec.Nodes, d.MaxNodes)
+	if nodes := q.job.spec.Nodes; d.Kind != spec.KindStatic && d.MaxNodes > 0 && int(nodes) > d.MaxNodes { // static nodes are neither launched nor released
+		return func() string { return fmt.Sprintf("wants %d nodes, maxNodes is %d", nodes, d.MaxNodes) }
 	}
-	nearest, gap := "", math.Inf(1)
-	known := 0
-	for _, n := range s.config.members[d.ID] {
+	known := false
+	for _, n := range q.config.members[d.ID] {
+		if known = known || n.known; n.known && len(q.missing(n)) == 0 {
+			return nil
+		}
+	}
+	if !known {
+		return nil
+	}
+	return func() string { return q.nearest(d) }
+}
+
+// nearest tells of the node that lacks least.
+func (q *question) nearest(d *coordinator.Definition) string {
+	text, gap := "", math.Inf(1)
+	for _, n := range q.config.members[d.ID] {
 		if !n.known {
 			continue
 		}
-		known++
-		lacks := sched.Missing(n.schedNode(), j.spec.Resources)
-		if len(lacks) == 0 {
-			return ""
-		}
-		if why, missing := shortage(j.spec.Resources, lacks); missing < gap {
-			nearest, gap = fmt.Sprintf("%s, its largest node %s has less", why, n.id), missing
+		if why, missing := shortage(q.job.spec.Resources, q.missing(n)); missing < gap {
+			text, gap = fmt.Sprintf("%s, its largest node %s has less", why, n.id), missing
 		}
 	}
-	if known == 0 {
-		return ""
-	}
-	return nearest
+	return text
 }
 
 // shortage puts the first thing that a node lacks into words, and adds up how much is missing.
@@ -239,29 +375,31 @@ func (s *state) refuseImpossible(op string, j *job) error {
 	if len(a.admissible) > 0 || a.unrestricted {
 		return nil
 	}
-	err := coordinator.Errorf(coordinator.ErrDenied, op, "job %s fits no definition: %s", j.spec.Name, outcomesText(a.outcomes))
-	if len(a.outcomes) == 0 {
+	reasons := outcomesText(s.ask(j))
+	err := coordinator.Errorf(coordinator.ErrDenied, op, "job %s fits no definition: %s", j.spec.Name, reasons)
+	if len(s.config.byCost) == 0 {
 		err = coordinator.Errorf(coordinator.ErrDenied, op, "job %s fits no definition: none is configured", j.spec.Name)
 		return err.WithHint("set a configuration with `substrate cluster config set`")
 	}
-	if j.spec.Kind != coordinator.KindService && j.spec.Walltime == s.config.Scheduler.MaxWalltime[j.spec.Class] && strings.Contains(outcomesText(a.outcomes), "request.job_ttl") {
+	if j.spec.Kind != coordinator.KindService && j.spec.Walltime == s.config.Scheduler.MaxWalltime[j.spec.Class] && strings.Contains(reasons, "request.job_ttl") {
 		return err.WithHint("the job gives no time limit, so the longest of its class counts: set policy.timeout.execute or max-minutes")
 	}
 	return err.WithHint("change the job's resources or annotations, or ask an administrator for access")
 }
 
 // outcomesText lists at most ten refusals.
-func outcomesText(outcomes []DefinitionOutcome) string {
+func outcomesText(q *question) string {
 	const most = 10
 	var b strings.Builder
-	for i, o := range outcomes {
+	for i, d := range q.config.byCost {
 		if i == most {
-			fmt.Fprintf(&b, "; and %d more", len(outcomes)-most)
+			fmt.Fprintf(&b, "; and %d more", len(q.config.byCost)-most)
 			break
 		}
 		if i > 0 {
 			b.WriteString("; ")
 		}
+		o := q.outcome(d)
 		fmt.Fprintf(&b, "%s refused by %s: %s", o.Definition, o.RefusedBy, o.Reason)
 	}
 	return b.String()

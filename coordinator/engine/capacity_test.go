@@ -57,7 +57,11 @@ func TestResourcesThatNoNodeHas(t *testing.T) {
 		"memory":  {coordinator.Resources{Memory: 1<<30 + 1<<29}, "wants 1.5 GiB of memory of at most 1 GiB"},
 		"devices": {coordinator.Resources{Devices: map[string]uint32{"x/gpu": 3}}, "wants 3 × x/gpu of at most 2"},
 	} {
-		got := s.resourceRefusal(&job{spec: &coordinator.JobSpec{Nodes: 1, Resources: tt.r}}, &coordinator.Definition{ID: "d"})
+		q := &question{state: s, job: &job{spec: &coordinator.JobSpec{Nodes: 1, Resources: tt.r}}}
+		got := ""
+		if why := q.resourceRefusal(&coordinator.Definition{ID: "d"}); why != nil {
+			got = why()
+		}
 		if !strings.HasPrefix(got, tt.want) || tt.want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}

@@ -11,10 +11,12 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
 	"substrate/coordinator/config"
+	"substrate/coordinator/config/fleet"
 	"substrate/coordinator/grant"
 	"substrate/coordinator/sched"
 	"substrate/coordinator/store"
@@ -36,6 +38,8 @@ type activeConfig struct {
 	members     map[coordinator.DefinitionID][]*node               // by node id
 	models      map[coordinator.DefinitionID]model                 // what their nodes are compared with
 	forNodes    *NodeConfiguration
+	shared      map[*expr.Policy]bool                     // policies that do not read the definition
+	named       map[coordinator.OrganizationID]namedIndex // what grants let organisations use
 
 	priorityWarned bool
 }
@@ -53,6 +57,13 @@ func activate(checked *config.Checked) *activeConfig {
 		exclusive:   map[coordinator.DefinitionID]coordinator.Exclusive{},
 		models:      map[coordinator.DefinitionID]model{},
 		forNodes:    &NodeConfiguration{},
+		shared:      map[*expr.Policy]bool{},
+		named:       map[coordinator.OrganizationID]namedIndex{},
+	}
+	for _, p := range checked.Policies {
+		if _, ok := a.shared[p]; !ok {
+			a.shared[p] = !slices.ContainsFunc(p.Names(), func(n string) bool { return strings.HasPrefix(n, "definition") })
+		}
 	}
 	for i := range cfg.Definitions {
 		d := &cfg.Definitions[i]
@@ -127,14 +138,16 @@ func (e *Engine) SetConfig(ctx context.Context, c Caller, in SetConfig) (res Set
 		return res, err
 	}
 	var previous *config.Checked
-	if err := e.view(ctx, func(s *state) { previous = s.config.checked }); err != nil {
+	var nodes []fleet.Node
+	if err := e.view(ctx, func(s *state) { previous, nodes = s.config.checked, s.fleetNodes() }); err != nil {
 		return res, err
 	}
 	checked, diags := e.parse(in.File, in.YAML, previous)
 	if diags.Err() != nil {
 		return res, &coordinator.Error{Kind: coordinator.ErrInvalid, Op: op, Err: slices.Concat(diags.Errors(), diags.Warnings())}
 	}
-	res.Diagnostics = diags
+	res.Diagnostics = slices.Concat(diags, e.fleetLints(ctx, in.File, checked, nodes))
+	res.Diagnostics.Sort()
 	active := activate(checked)
 	digest := sha256.Sum256(in.YAML)
 	sum := hex.EncodeToString(digest[:])

@@ -70,6 +70,11 @@ func clusterCases() []permissionCase {
 			_, err := e.SetConfig(ctx, c, SetConfig{YAML: []byte(plainConfig), File: "c"})
 			return err
 		}, adminOnly},
+		{"PlanConfig", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.PlanConfig(ctx, c, "c", []byte(plainConfig))
+			return err
+		}, adminOnly},
+		{"SuggestConfig", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.SuggestConfig(ctx, c); return err }, adminOnly},
 		{"Config", func(ctx context.Context, e *Engine, c Caller) error { _, _, err := e.Config(ctx, c, nil); return err }, adminOnly},
 		{"ConfigRevisions", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.ConfigRevisions(ctx, c, Page{})

@@ -163,7 +163,7 @@ func (e *Engine) ExplainWorkflow(ctx context.Context, c Caller, ref, name string
 			if name == "" && a.record.Status != coordinator.StatusQueued && a.record.Status != coordinator.StatusPending {
 				continue
 			}
-			x := JobExplanation{Job: a.view(), Definitions: slices.Clone(s.admit(a.job).outcomes)}
+			x := JobExplanation{Job: a.view(), Definitions: s.outcomes(a.job)}
 			for i := range x.Definitions {
 				x.Definitions[i].Ready = s.readyNodes(x.Definitions[i].Definition)
 			}

@@ -168,7 +168,8 @@ func remoteAddress(ctx context.Context) string {
 
 // largeMethod names the RPCs that carry a whole configuration.
 func largeMethod(method string) bool {
-	return method == apiv1.Config_SetConfig_FullMethodName || method == apiv1.Config_ValidateConfig_FullMethodName
+	return method == apiv1.Config_SetConfig_FullMethodName || method == apiv1.Config_ValidateConfig_FullMethodName ||
+		method == apiv1.Config_PlanConfig_FullMethodName
 }
 
 // shortMethod is "Config.SetConfig" for "/substrate.v1.Config/SetConfig".

@@ -2,10 +2,14 @@ package server
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"substrate/coordinator"
 	"substrate/coordinator/engine"
@@ -15,6 +19,7 @@ import (
 type configService struct {
 	apiv1.UnimplementedConfigServer
 	engine configAPI
+	plans  planAPI
 }
 
 func (s configService) SetConfig(ctx context.Context, r *apiv1.SetConfigRequest) (*apiv1.SetConfigResponse, error) {
@@ -53,6 +58,35 @@ func (s configService) ListConfigRevisions(ctx context.Context, r *apiv1.ListCon
 func (s configService) ValidateConfig(ctx context.Context, r *apiv1.ValidateConfigRequest) (*apiv1.ValidateConfigResponse, error) {
 	ds := s.engine.ValidateConfig(ctx, r.GetFile(), r.GetYaml())
 	return &apiv1.ValidateConfigResponse{Diagnostics: each(ds, diagnosticToProto)}, nil
+}
+
+func (s configService) PlanConfig(ctx context.Context, r *apiv1.PlanConfigRequest) (*apiv1.PlanConfigResponse, error) {
+	plan, err := s.plans.PlanConfig(ctx, callerOf(ctx), r.GetFile(), r.GetYaml())
+	if err != nil {
+		return nil, err
+	}
+	return sameFields(plan, &apiv1.PlanConfigResponse{})
+}
+
+func (s configService) SuggestConfig(ctx context.Context, _ *apiv1.SuggestConfigRequest) (*apiv1.SuggestConfigResponse, error) {
+	suggestion, err := s.plans.SuggestConfig(ctx, callerOf(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return sameFields(suggestion, &apiv1.SuggestConfigResponse{})
+}
+
+// sameFields fills a message from a value whose JSON has the message's field names. A field that the message
+// does not know is an error.
+func sameFields[M proto.Message](v any, m M) (M, error) {
+	text, err := json.Marshal(v)
+	if err == nil {
+		err = protojson.Unmarshal(text, m)
+	}
+	if err != nil {
+		return m, fmt.Errorf("cannot convert %T: %w", v, err)
+	}
+	return m, nil
 }
 
 // etag is the entity tag of a configuration revision.

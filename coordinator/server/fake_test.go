@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/config/fleet"
 	"substrate/coordinator/engine"
 	"substrate/strictyaml"
 )
@@ -14,6 +15,8 @@ type fakeEngine struct {
 	authenticateFunc       func(context.Context, string) (engine.Caller, error)
 	setConfigFunc          func(context.Context, engine.Caller, engine.SetConfig) (engine.SetConfigResult, error)
 	validateConfigFunc     func(context.Context, string, []byte) strictyaml.Diagnostics
+	planConfigFunc         func(context.Context, engine.Caller, string, []byte) (*fleet.Plan, error)
+	suggestConfigFunc      func(context.Context, engine.Caller) (*fleet.Suggestion, error)
 	configFunc             func(context.Context, engine.Caller, *coordinator.Revision) (engine.ConfigRevision, []byte, error)
 	configRevisionsFunc    func(context.Context, engine.Caller, engine.Page) ([]engine.ConfigRevision, string, error)
 	definitionsFunc        func(context.Context) (coordinator.Revision, []engine.DefinitionView, error)
@@ -75,6 +78,20 @@ func (f *fakeEngine) ValidateConfig(a0 context.Context, a1 string, a2 []byte) st
 		return nil
 	}
 	return f.validateConfigFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) PlanConfig(a0 context.Context, a1 engine.Caller, a2 string, a3 []byte) (*fleet.Plan, error) {
+	if f.planConfigFunc == nil {
+		return nil, unset("PlanConfig")
+	}
+	return f.planConfigFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) SuggestConfig(a0 context.Context, a1 engine.Caller) (*fleet.Suggestion, error) {
+	if f.suggestConfigFunc == nil {
+		return nil, unset("SuggestConfig")
+	}
+	return f.suggestConfigFunc(a0, a1)
 }
 
 func (f *fakeEngine) Config(a0 context.Context, a1 engine.Caller, a2 *coordinator.Revision) (engine.ConfigRevision, []byte, error) {

@@ -19,6 +19,8 @@ func permissions() auth.Table {
 		apiv1.Config_GetConfig_FullMethodName:           auth.PermissionAdminCluster,
 		apiv1.Config_ListConfigRevisions_FullMethodName: auth.PermissionAdminCluster,
 		apiv1.Config_ValidateConfig_FullMethodName:      auth.PermissionAdminCluster,
+		apiv1.Config_PlanConfig_FullMethodName:          auth.PermissionAdminCluster,
+		apiv1.Config_SuggestConfig_FullMethodName:       auth.PermissionAdminCluster,
 
 		apiv1.Nodes_ListNodes_FullMethodName:         auth.PermissionUser,
 		apiv1.Nodes_GetNode_FullMethodName:           auth.PermissionUser,

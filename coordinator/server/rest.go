@@ -70,7 +70,7 @@ func (a *API) serveREST(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	most := int64(maxMessage)
-	if r.URL.Path == "/v1/config" || r.URL.Path == "/v1/config:validate" {
+	if r.URL.Path == "/v1/config" || r.URL.Path == "/v1/config:validate" || r.URL.Path == "/v1/config:plan" {
 		most = maxConfigBody
 	}
 	if r.ContentLength > most {
@@ -102,7 +102,7 @@ func yamlBody(r *http.Request) error {
 		fields = []string{"file", "append_grants"}
 	case "/v1/workflows":
 		fields = []string{"file", "name", "group", "priority", "preemptible"}
-	case "/v1/config:validate", "/v1/workflows:validate":
+	case "/v1/config:validate", "/v1/config:plan", "/v1/workflows:validate":
 		fields = []string{"file"}
 	default:
 		return errors.New("cannot read the request: this path takes no YAML body")

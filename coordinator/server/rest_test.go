@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/config/fleet"
 	"substrate/coordinator/engine"
 	"substrate/strictyaml"
 )
@@ -61,7 +62,7 @@ func record(calls *[]string) *fakeEngine {
 	f := &fakeEngine{}
 	note := func(format string, args ...any) { *calls = append(*calls, fmt.Sprintf(format, args...)) }
 	for _, part := range []func(*fakeEngine, func(string, ...any)){
-		recordConfig, recordNodes, recordWorkflows, recordQueue, recordIdentity, recordGrants,
+		recordConfig, recordPlans, recordNodes, recordWorkflows, recordQueue, recordIdentity, recordGrants,
 	} {
 		part(f, note)
 	}
@@ -134,6 +135,35 @@ func recordConfig(f *fakeEngine, note func(string, ...any)) {
 			{Definition: coordinator.Definition{ID: "gpu", Configured: "gpu", Kind: "static", Condition: "true", Policy: "p", CostPerHour: pointer(0.0), Annotations: map[string]string{"a": "b"}}, Nodes: 2, Ready: 1, State: "active"},
 			{Definition: coordinator.Definition{ID: "aws-t3", Configured: "aws-${spec.instanceType}", Kind: "aws", Instance: "t3", Hardware: &hw}, State: "backend not in this build"},
 		}, nil
+	}
+}
+
+// samplePlan has a value in every field, so that each is seen to travel.
+func samplePlan() *fleet.Plan {
+	group := fleet.Group{Count: 2, Nodes: []coordinator.NodeID{"n1", "n2"}}
+	return &fleet.Plan{
+		Changed: true, Revision: 7, Nodes: 9, NodesMoved: 2, Unassigned: 1, Unreported: 3, Settings: []string{"scheduler"},
+		Definitions: []fleet.Change{{Definition: "gpu", Change: "changed", Keys: []string{"policy"}}},
+		Moves:       []fleet.Move{{From: "a", To: "b", Group: group}},
+		Overlaps:    []fleet.Overlap{{Definition: "a", Line: 3, Others: []coordinator.DefinitionID{"b"}, OtherLines: []uint32{8}, Group: group}},
+		Drifts:      []fleet.Drift{{Definition: "a", Model: "n0", Difference: "memory", Group: group}},
+		Uncertain: []fleet.Uncertain{{Definition: "a", Facts: []string{"modalias"}, Group: group},
+			{Definition: "b", Error: "index out of range", Group: group}},
+		Orphans: []fleet.Orphan{{Definition: "old", Status: "running", Reason: "the definition is gone", Count: 1, Jobs: []string{"w-1/train"}}},
+		Before:  fleet.Cost{Lowest: pointer(0.0), Highest: pointer(2.5), PerHour: pointer(10.0), Unpriced: 4}, After: fleet.Cost{},
+		LeftOut: map[string]uint32{"moves": 5}, Diagnostics: strictyaml.Diagnostics{sampleDiagnostic()},
+	}
+}
+
+func recordPlans(f *fakeEngine, note func(string, ...any)) {
+	f.planConfigFunc = func(_ context.Context, c engine.Caller, file string, yaml []byte) (*fleet.Plan, error) {
+		note("PlanConfig by %s: %q %q", c.Name, file, yaml)
+		return samplePlan(), nil
+	}
+	f.suggestConfigFunc = func(_ context.Context, c engine.Caller) (*fleet.Suggestion, error) {
+		note("SuggestConfig by %s", c.Name)
+		return &fleet.Suggestion{YAML: "definitions: []\n", LeftOut: []string{"n3: no report"}, Definitions: []fleet.Suggested{
+			{Definition: "intel-32c-128g", Condition: "true", Hardware: "some", Group: fleet.Group{Count: 1, Nodes: []coordinator.NodeID{"n1"}}}}}, nil
 	}
 }
 
@@ -321,6 +351,9 @@ func clusterRequests() [][]string {
 		{"GET", "/v1/config?revision=7", ""},
 		{"GET", "/v1/config/revisions?page_size=5000&page_token=x", ""},
 		{"POST", "/v1/config:validate", `{"yaml":"` + yaml + `","file":"f.yaml"}`},
+		{"POST", "/v1/config:plan", `{"yaml":"` + yaml + `","file":"f.yaml"}`},
+		{"POST", "/v1/config:plan?file=g.yaml", "a: 2\n", "Content-Type: application/yaml"},
+		{"GET", "/v1/config:suggest", ""},
 		{"GET", "/v1/nodes?definition=gpu", ""},
 		{"GET", "/v1/nodes/n1", ""},
 		{"GET", "/v1/nodes/n1/explain", ""},

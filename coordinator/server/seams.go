@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/config/fleet"
 	"substrate/coordinator/engine"
 	"substrate/strictyaml"
 )
@@ -14,6 +15,7 @@ import (
 type Engine interface {
 	authAPI
 	configAPI
+	planAPI
 	nodeAPI
 	workflowAPI
 	queueAPI
@@ -34,6 +36,11 @@ type configAPI interface {
 	Config(context.Context, engine.Caller, *coordinator.Revision) (engine.ConfigRevision, []byte, error)
 	ConfigRevisions(context.Context, engine.Caller, engine.Page) ([]engine.ConfigRevision, string, error)
 	Definitions(context.Context) (coordinator.Revision, []engine.DefinitionView, error)
+}
+
+type planAPI interface {
+	PlanConfig(ctx context.Context, c engine.Caller, file string, yaml []byte) (*fleet.Plan, error)
+	SuggestConfig(context.Context, engine.Caller) (*fleet.Suggestion, error)
 }
 
 type nodeAPI interface {

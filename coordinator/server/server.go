@@ -60,7 +60,7 @@ func NewAPI(e Engine, o APIOptions) (*API, error) {
 		),
 		pipe: newPipe(), gate: g, pages: o.Pages, stopped: make(chan struct{}),
 	}
-	apiv1.RegisterConfigServer(a.grpc, configService{engine: e})
+	apiv1.RegisterConfigServer(a.grpc, configService{engine: e, plans: e})
 	apiv1.RegisterNodesServer(a.grpc, nodeService{engine: e, definitions: e})
 	apiv1.RegisterWorkflowsServer(a.grpc, workflowService{engine: e, queue: e, streams: e})
 	apiv1.RegisterIdentityServer(a.grpc, identityService{organizations: e, groups: e, users: e, grants: e, queue: e, version: o.Version})

@@ -683,6 +683,914 @@ func (x *Diagnostic) GetHint() string {
 	return ""
 }
 
+type PlanConfigRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Yaml          []byte                 `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"`
+	File          string                 `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PlanConfigRequest) Reset() {
+	*x = PlanConfigRequest{}
+	mi := &file_apiv1_config_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanConfigRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanConfigRequest) ProtoMessage() {}
+
+func (x *PlanConfigRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanConfigRequest.ProtoReflect.Descriptor instead.
+func (*PlanConfigRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *PlanConfigRequest) GetYaml() []byte {
+	if x != nil {
+		return x.Yaml
+	}
+	return nil
+}
+
+func (x *PlanConfigRequest) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+// PlanConfigResponse groups what would happen. Groups name their first members only; left_out counts the
+// groups of a section that are not listed.
+type PlanConfigResponse struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Changed         bool                   `protobuf:"varint,1,opt,name=changed,proto3" json:"changed,omitempty"`   // false: setting the file changes nothing but its text
+	Revision        uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"` // that the file was held against; 0 is none
+	Nodes           uint32                 `protobuf:"varint,3,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	NodesMoved      uint32                 `protobuf:"varint,4,opt,name=nodes_moved,json=nodesMoved,proto3" json:"nodes_moved,omitempty"`                // that get another definition, or none
+	NodesUnassigned uint32                 `protobuf:"varint,5,opt,name=nodes_unassigned,json=nodesUnassigned,proto3" json:"nodes_unassigned,omitempty"` // afterwards
+	NodesUnreported uint32                 `protobuf:"varint,6,opt,name=nodes_unreported,json=nodesUnreported,proto3" json:"nodes_unreported,omitempty"` // nothing is known of them
+	Settings        []string               `protobuf:"bytes,7,rep,name=settings,proto3" json:"settings,omitempty"`                                       // top-level keys whose meaning differs
+	Definitions     []*DefinitionChange    `protobuf:"bytes,8,rep,name=definitions,proto3" json:"definitions,omitempty"`
+	Moves           []*NodeMove            `protobuf:"bytes,9,rep,name=moves,proto3" json:"moves,omitempty"`
+	Overlaps        []*DefinitionOverlap   `protobuf:"bytes,10,rep,name=overlaps,proto3" json:"overlaps,omitempty"`
+	Drifts          []*DefinitionDrift     `protobuf:"bytes,11,rep,name=drifts,proto3" json:"drifts,omitempty"`
+	Uncertain       []*UncertainCondition  `protobuf:"bytes,12,rep,name=uncertain,proto3" json:"uncertain,omitempty"`
+	Orphans         []*OrphanedWork        `protobuf:"bytes,13,rep,name=orphans,proto3" json:"orphans,omitempty"`
+	CostBefore      *CostRange             `protobuf:"bytes,14,opt,name=cost_before,json=costBefore,proto3" json:"cost_before,omitempty"`
+	CostAfter       *CostRange             `protobuf:"bytes,15,opt,name=cost_after,json=costAfter,proto3" json:"cost_after,omitempty"`
+	LeftOut         map[string]uint32      `protobuf:"bytes,16,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Diagnostics     []*Diagnostic          `protobuf:"bytes,17,rep,name=diagnostics,proto3" json:"diagnostics,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *PlanConfigResponse) Reset() {
+	*x = PlanConfigResponse{}
+	mi := &file_apiv1_config_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PlanConfigResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PlanConfigResponse) ProtoMessage() {}
+
+func (x *PlanConfigResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PlanConfigResponse.ProtoReflect.Descriptor instead.
+func (*PlanConfigResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *PlanConfigResponse) GetChanged() bool {
+	if x != nil {
+		return x.Changed
+	}
+	return false
+}
+
+func (x *PlanConfigResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *PlanConfigResponse) GetNodes() uint32 {
+	if x != nil {
+		return x.Nodes
+	}
+	return 0
+}
+
+func (x *PlanConfigResponse) GetNodesMoved() uint32 {
+	if x != nil {
+		return x.NodesMoved
+	}
+	return 0
+}
+
+func (x *PlanConfigResponse) GetNodesUnassigned() uint32 {
+	if x != nil {
+		return x.NodesUnassigned
+	}
+	return 0
+}
+
+func (x *PlanConfigResponse) GetNodesUnreported() uint32 {
+	if x != nil {
+		return x.NodesUnreported
+	}
+	return 0
+}
+
+func (x *PlanConfigResponse) GetSettings() []string {
+	if x != nil {
+		return x.Settings
+	}
+	return nil
+}
+
+func (x *PlanConfigResponse) GetDefinitions() []*DefinitionChange {
+	if x != nil {
+		return x.Definitions
+	}
+	return nil
+}
+
+func (x *PlanConfigResponse) GetMoves() []*NodeMove {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
+func (x *PlanConfigResponse) GetOverlaps() []*DefinitionOverlap {
+	if x != nil {
+		return x.Overlaps
+	}
+	return nil
+}
+
+func (x *PlanConfigResponse) GetDrifts() []*DefinitionDrift {
+	if x != nil {
+		return x.Drifts
+	}
+	return nil
+}
+
+func (x *PlanConfigResponse) GetUncertain() []*UncertainCondition {
+	if x != nil {
+		return x.Uncertain
+	}
+	return nil
+}
+
+func (x *PlanConfigResponse) GetOrphans() []*OrphanedWork {
+	if x != nil {
+		return x.Orphans
+	}
+	return nil
+}
+
+func (x *PlanConfigResponse) GetCostBefore() *CostRange {
+	if x != nil {
+		return x.CostBefore
+	}
+	return nil
+}
+
+func (x *PlanConfigResponse) GetCostAfter() *CostRange {
+	if x != nil {
+		return x.CostAfter
+	}
+	return nil
+}
+
+func (x *PlanConfigResponse) GetLeftOut() map[string]uint32 {
+	if x != nil {
+		return x.LeftOut
+	}
+	return nil
+}
+
+func (x *PlanConfigResponse) GetDiagnostics() []*Diagnostic {
+	if x != nil {
+		return x.Diagnostics
+	}
+	return nil
+}
+
+type DefinitionChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Definition    string                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
+	Change        string                 `protobuf:"bytes,2,opt,name=change,proto3" json:"change,omitempty"` // "added", "removed", "changed"
+	Keys          []string               `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`     // that differ
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DefinitionChange) Reset() {
+	*x = DefinitionChange{}
+	mi := &file_apiv1_config_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DefinitionChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DefinitionChange) ProtoMessage() {}
+
+func (x *DefinitionChange) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DefinitionChange.ProtoReflect.Descriptor instead.
+func (*DefinitionChange) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DefinitionChange) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+func (x *DefinitionChange) GetChange() string {
+	if x != nil {
+		return x.Change
+	}
+	return ""
+}
+
+func (x *DefinitionChange) GetKeys() []string {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+type NodeMove struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          string                 `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"` // "" is no definition
+	To            string                 `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	Count         uint32                 `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
+	Nodes         []string               `protobuf:"bytes,4,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeMove) Reset() {
+	*x = NodeMove{}
+	mi := &file_apiv1_config_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeMove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeMove) ProtoMessage() {}
+
+func (x *NodeMove) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeMove.ProtoReflect.Descriptor instead.
+func (*NodeMove) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *NodeMove) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *NodeMove) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *NodeMove) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *NodeMove) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+// DefinitionOverlap: several conditions are true on these nodes, and the first in the file wins.
+type DefinitionOverlap struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Definition    string                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"` // that wins
+	Line          uint32                 `protobuf:"varint,2,opt,name=line,proto3" json:"line,omitempty"`
+	Others        []string               `protobuf:"bytes,3,rep,name=others,proto3" json:"others,omitempty"`
+	OtherLines    []uint32               `protobuf:"varint,4,rep,packed,name=other_lines,json=otherLines,proto3" json:"other_lines,omitempty"`
+	Count         uint32                 `protobuf:"varint,5,opt,name=count,proto3" json:"count,omitempty"`
+	Nodes         []string               `protobuf:"bytes,6,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DefinitionOverlap) Reset() {
+	*x = DefinitionOverlap{}
+	mi := &file_apiv1_config_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DefinitionOverlap) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DefinitionOverlap) ProtoMessage() {}
+
+func (x *DefinitionOverlap) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DefinitionOverlap.ProtoReflect.Descriptor instead.
+func (*DefinitionOverlap) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *DefinitionOverlap) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+func (x *DefinitionOverlap) GetLine() uint32 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+func (x *DefinitionOverlap) GetOthers() []string {
+	if x != nil {
+		return x.Others
+	}
+	return nil
+}
+
+func (x *DefinitionOverlap) GetOtherLines() []uint32 {
+	if x != nil {
+		return x.OtherLines
+	}
+	return nil
+}
+
+func (x *DefinitionOverlap) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *DefinitionOverlap) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+type DefinitionDrift struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Definition    string                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
+	Model         string                 `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"` // the node that the others are compared with
+	Difference    string                 `protobuf:"bytes,3,opt,name=difference,proto3" json:"difference,omitempty"`
+	Count         uint32                 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
+	Nodes         []string               `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DefinitionDrift) Reset() {
+	*x = DefinitionDrift{}
+	mi := &file_apiv1_config_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DefinitionDrift) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DefinitionDrift) ProtoMessage() {}
+
+func (x *DefinitionDrift) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DefinitionDrift.ProtoReflect.Descriptor instead.
+func (*DefinitionDrift) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *DefinitionDrift) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+func (x *DefinitionDrift) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *DefinitionDrift) GetDifference() string {
+	if x != nil {
+		return x.Difference
+	}
+	return ""
+}
+
+func (x *DefinitionDrift) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *DefinitionDrift) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+type UncertainCondition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Definition    string                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
+	Facts         []string               `protobuf:"bytes,2,rep,name=facts,proto3" json:"facts,omitempty"` // absent ones that the condition reads
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // where it failed instead
+	Count         uint32                 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
+	Nodes         []string               `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UncertainCondition) Reset() {
+	*x = UncertainCondition{}
+	mi := &file_apiv1_config_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UncertainCondition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UncertainCondition) ProtoMessage() {}
+
+func (x *UncertainCondition) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UncertainCondition.ProtoReflect.Descriptor instead.
+func (*UncertainCondition) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *UncertainCondition) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+func (x *UncertainCondition) GetFacts() []string {
+	if x != nil {
+		return x.Facts
+	}
+	return nil
+}
+
+func (x *UncertainCondition) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
+func (x *UncertainCondition) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *UncertainCondition) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+type OrphanedWork struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Definition    string                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"` // it runs on, "" while it waits
+	Status        string                 `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
+	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Count         uint32                 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
+	Jobs          []string               `protobuf:"bytes,5,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OrphanedWork) Reset() {
+	*x = OrphanedWork{}
+	mi := &file_apiv1_config_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OrphanedWork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OrphanedWork) ProtoMessage() {}
+
+func (x *OrphanedWork) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OrphanedWork.ProtoReflect.Descriptor instead.
+func (*OrphanedWork) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *OrphanedWork) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+func (x *OrphanedWork) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *OrphanedWork) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *OrphanedWork) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *OrphanedWork) GetJobs() []string {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+// CostRange is in USD per hour; what is unknown is absent.
+type CostRange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Lowest        *float64               `protobuf:"fixed64,1,opt,name=lowest,proto3,oneof" json:"lowest,omitempty"` // of one node of any definition
+	Highest       *float64               `protobuf:"fixed64,2,opt,name=highest,proto3,oneof" json:"highest,omitempty"`
+	PerHour       *float64               `protobuf:"fixed64,3,opt,name=per_hour,json=perHour,proto3,oneof" json:"per_hour,omitempty"` // of all known nodes that have a price
+	Unpriced      uint32                 `protobuf:"varint,4,opt,name=unpriced,proto3" json:"unpriced,omitempty"`                     // nodes of definitions without one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CostRange) Reset() {
+	*x = CostRange{}
+	mi := &file_apiv1_config_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CostRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CostRange) ProtoMessage() {}
+
+func (x *CostRange) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CostRange.ProtoReflect.Descriptor instead.
+func (*CostRange) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *CostRange) GetLowest() float64 {
+	if x != nil && x.Lowest != nil {
+		return *x.Lowest
+	}
+	return 0
+}
+
+func (x *CostRange) GetHighest() float64 {
+	if x != nil && x.Highest != nil {
+		return *x.Highest
+	}
+	return 0
+}
+
+func (x *CostRange) GetPerHour() float64 {
+	if x != nil && x.PerHour != nil {
+		return *x.PerHour
+	}
+	return 0
+}
+
+func (x *CostRange) GetUnpriced() uint32 {
+	if x != nil {
+		return x.Unpriced
+	}
+	return 0
+}
+
+type SuggestConfigRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SuggestConfigRequest) Reset() {
+	*x = SuggestConfigRequest{}
+	mi := &file_apiv1_config_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SuggestConfigRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SuggestConfigRequest) ProtoMessage() {}
+
+func (x *SuggestConfigRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SuggestConfigRequest.ProtoReflect.Descriptor instead.
+func (*SuggestConfigRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{20}
+}
+
+type SuggestConfigResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Yaml          string                 `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"` // definitions to review, a comment above each
+	Definitions   []*SuggestedDefinition `protobuf:"bytes,2,rep,name=definitions,proto3" json:"definitions,omitempty"`
+	LeftOut       []string               `protobuf:"bytes,3,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"` // nodes that no condition can tell apart from others, with the reason
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SuggestConfigResponse) Reset() {
+	*x = SuggestConfigResponse{}
+	mi := &file_apiv1_config_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SuggestConfigResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SuggestConfigResponse) ProtoMessage() {}
+
+func (x *SuggestConfigResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SuggestConfigResponse.ProtoReflect.Descriptor instead.
+func (*SuggestConfigResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SuggestConfigResponse) GetYaml() string {
+	if x != nil {
+		return x.Yaml
+	}
+	return ""
+}
+
+func (x *SuggestConfigResponse) GetDefinitions() []*SuggestedDefinition {
+	if x != nil {
+		return x.Definitions
+	}
+	return nil
+}
+
+func (x *SuggestConfigResponse) GetLeftOut() []string {
+	if x != nil {
+		return x.LeftOut
+	}
+	return nil
+}
+
+type SuggestedDefinition struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Definition    string                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
+	Condition     string                 `protobuf:"bytes,2,opt,name=condition,proto3" json:"condition,omitempty"`
+	Hardware      string                 `protobuf:"bytes,3,opt,name=hardware,proto3" json:"hardware,omitempty"` // in words
+	Count         uint32                 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
+	Nodes         []string               `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SuggestedDefinition) Reset() {
+	*x = SuggestedDefinition{}
+	mi := &file_apiv1_config_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SuggestedDefinition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SuggestedDefinition) ProtoMessage() {}
+
+func (x *SuggestedDefinition) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SuggestedDefinition.ProtoReflect.Descriptor instead.
+func (*SuggestedDefinition) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *SuggestedDefinition) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+func (x *SuggestedDefinition) GetCondition() string {
+	if x != nil {
+		return x.Condition
+	}
+	return ""
+}
+
+func (x *SuggestedDefinition) GetHardware() string {
+	if x != nil {
+		return x.Hardware
+	}
+	return ""
+}
+
+func (x *SuggestedDefinition) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *SuggestedDefinition) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
 var File_apiv1_config_proto protoreflect.FileDescriptor
 
 const file_apiv1_config_proto_rawDesc = "" +
@@ -738,12 +1646,112 @@ const file_apiv1_config_proto_rawDesc = "" +
 	"\x06column\x18\x05 \x01(\rR\x06column\x12\x12\n" +
 	"\x04path\x18\x06 \x01(\tR\x04path\x12\x18\n" +
 	"\amessage\x18\a \x01(\tR\amessage\x12\x12\n" +
-	"\x04hint\x18\b \x01(\tR\x04hint2\xed\x02\n" +
+	"\x04hint\x18\b \x01(\tR\x04hint\";\n" +
+	"\x11PlanConfigRequest\x12\x12\n" +
+	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x12\n" +
+	"\x04file\x18\x02 \x01(\tR\x04file\"\x81\a\n" +
+	"\x12PlanConfigResponse\x12\x18\n" +
+	"\achanged\x18\x01 \x01(\bR\achanged\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x14\n" +
+	"\x05nodes\x18\x03 \x01(\rR\x05nodes\x12\x1f\n" +
+	"\vnodes_moved\x18\x04 \x01(\rR\n" +
+	"nodesMoved\x12)\n" +
+	"\x10nodes_unassigned\x18\x05 \x01(\rR\x0fnodesUnassigned\x12)\n" +
+	"\x10nodes_unreported\x18\x06 \x01(\rR\x0fnodesUnreported\x12\x1a\n" +
+	"\bsettings\x18\a \x03(\tR\bsettings\x12@\n" +
+	"\vdefinitions\x18\b \x03(\v2\x1e.substrate.v1.DefinitionChangeR\vdefinitions\x12,\n" +
+	"\x05moves\x18\t \x03(\v2\x16.substrate.v1.NodeMoveR\x05moves\x12;\n" +
+	"\boverlaps\x18\n" +
+	" \x03(\v2\x1f.substrate.v1.DefinitionOverlapR\boverlaps\x125\n" +
+	"\x06drifts\x18\v \x03(\v2\x1d.substrate.v1.DefinitionDriftR\x06drifts\x12>\n" +
+	"\tuncertain\x18\f \x03(\v2 .substrate.v1.UncertainConditionR\tuncertain\x124\n" +
+	"\aorphans\x18\r \x03(\v2\x1a.substrate.v1.OrphanedWorkR\aorphans\x128\n" +
+	"\vcost_before\x18\x0e \x01(\v2\x17.substrate.v1.CostRangeR\n" +
+	"costBefore\x126\n" +
+	"\n" +
+	"cost_after\x18\x0f \x01(\v2\x17.substrate.v1.CostRangeR\tcostAfter\x12H\n" +
+	"\bleft_out\x18\x10 \x03(\v2-.substrate.v1.PlanConfigResponse.LeftOutEntryR\aleftOut\x12:\n" +
+	"\vdiagnostics\x18\x11 \x03(\v2\x18.substrate.v1.DiagnosticR\vdiagnostics\x1a:\n" +
+	"\fLeftOutEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"^\n" +
+	"\x10DefinitionChange\x12\x1e\n" +
+	"\n" +
+	"definition\x18\x01 \x01(\tR\n" +
+	"definition\x12\x16\n" +
+	"\x06change\x18\x02 \x01(\tR\x06change\x12\x12\n" +
+	"\x04keys\x18\x03 \x03(\tR\x04keys\"Z\n" +
+	"\bNodeMove\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\x12\x14\n" +
+	"\x05count\x18\x03 \x01(\rR\x05count\x12\x14\n" +
+	"\x05nodes\x18\x04 \x03(\tR\x05nodes\"\xac\x01\n" +
+	"\x11DefinitionOverlap\x12\x1e\n" +
+	"\n" +
+	"definition\x18\x01 \x01(\tR\n" +
+	"definition\x12\x12\n" +
+	"\x04line\x18\x02 \x01(\rR\x04line\x12\x16\n" +
+	"\x06others\x18\x03 \x03(\tR\x06others\x12\x1f\n" +
+	"\vother_lines\x18\x04 \x03(\rR\n" +
+	"otherLines\x12\x14\n" +
+	"\x05count\x18\x05 \x01(\rR\x05count\x12\x14\n" +
+	"\x05nodes\x18\x06 \x03(\tR\x05nodes\"\x93\x01\n" +
+	"\x0fDefinitionDrift\x12\x1e\n" +
+	"\n" +
+	"definition\x18\x01 \x01(\tR\n" +
+	"definition\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12\x1e\n" +
+	"\n" +
+	"difference\x18\x03 \x01(\tR\n" +
+	"difference\x12\x14\n" +
+	"\x05count\x18\x04 \x01(\rR\x05count\x12\x14\n" +
+	"\x05nodes\x18\x05 \x03(\tR\x05nodes\"\x8c\x01\n" +
+	"\x12UncertainCondition\x12\x1e\n" +
+	"\n" +
+	"definition\x18\x01 \x01(\tR\n" +
+	"definition\x12\x14\n" +
+	"\x05facts\x18\x02 \x03(\tR\x05facts\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\x14\n" +
+	"\x05count\x18\x04 \x01(\rR\x05count\x12\x14\n" +
+	"\x05nodes\x18\x05 \x03(\tR\x05nodes\"\x88\x01\n" +
+	"\fOrphanedWork\x12\x1e\n" +
+	"\n" +
+	"definition\x18\x01 \x01(\tR\n" +
+	"definition\x12\x16\n" +
+	"\x06status\x18\x02 \x01(\tR\x06status\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05count\x18\x04 \x01(\rR\x05count\x12\x12\n" +
+	"\x04jobs\x18\x05 \x03(\tR\x04jobs\"\xa7\x01\n" +
+	"\tCostRange\x12\x1b\n" +
+	"\x06lowest\x18\x01 \x01(\x01H\x00R\x06lowest\x88\x01\x01\x12\x1d\n" +
+	"\ahighest\x18\x02 \x01(\x01H\x01R\ahighest\x88\x01\x01\x12\x1e\n" +
+	"\bper_hour\x18\x03 \x01(\x01H\x02R\aperHour\x88\x01\x01\x12\x1a\n" +
+	"\bunpriced\x18\x04 \x01(\rR\bunpricedB\t\n" +
+	"\a_lowestB\n" +
+	"\n" +
+	"\b_highestB\v\n" +
+	"\t_per_hour\"\x16\n" +
+	"\x14SuggestConfigRequest\"\x8b\x01\n" +
+	"\x15SuggestConfigResponse\x12\x12\n" +
+	"\x04yaml\x18\x01 \x01(\tR\x04yaml\x12C\n" +
+	"\vdefinitions\x18\x02 \x03(\v2!.substrate.v1.SuggestedDefinitionR\vdefinitions\x12\x19\n" +
+	"\bleft_out\x18\x03 \x03(\tR\aleftOut\"\x9b\x01\n" +
+	"\x13SuggestedDefinition\x12\x1e\n" +
+	"\n" +
+	"definition\x18\x01 \x01(\tR\n" +
+	"definition\x12\x1c\n" +
+	"\tcondition\x18\x02 \x01(\tR\tcondition\x12\x1a\n" +
+	"\bhardware\x18\x03 \x01(\tR\bhardware\x12\x14\n" +
+	"\x05count\x18\x04 \x01(\rR\x05count\x12\x14\n" +
+	"\x05nodes\x18\x05 \x03(\tR\x05nodes2\x98\x04\n" +
 	"\x06Config\x12L\n" +
 	"\tSetConfig\x12\x1e.substrate.v1.SetConfigRequest\x1a\x1f.substrate.v1.SetConfigResponse\x12L\n" +
 	"\tGetConfig\x12\x1e.substrate.v1.GetConfigRequest\x1a\x1f.substrate.v1.GetConfigResponse\x12j\n" +
 	"\x13ListConfigRevisions\x12(.substrate.v1.ListConfigRevisionsRequest\x1a).substrate.v1.ListConfigRevisionsResponse\x12[\n" +
-	"\x0eValidateConfig\x12#.substrate.v1.ValidateConfigRequest\x1a$.substrate.v1.ValidateConfigResponseB\x17Z\x15substrate/proto/apiv1b\x06proto3"
+	"\x0eValidateConfig\x12#.substrate.v1.ValidateConfigRequest\x1a$.substrate.v1.ValidateConfigResponse\x12O\n" +
+	"\n" +
+	"PlanConfig\x12\x1f.substrate.v1.PlanConfigRequest\x1a .substrate.v1.PlanConfigResponse\x12X\n" +
+	"\rSuggestConfig\x12\".substrate.v1.SuggestConfigRequest\x1a#.substrate.v1.SuggestConfigResponseB\x17Z\x15substrate/proto/apiv1b\x06proto3"
 
 var (
 	file_apiv1_config_proto_rawDescOnce sync.Once
@@ -757,7 +1765,7 @@ func file_apiv1_config_proto_rawDescGZIP() []byte {
 	return file_apiv1_config_proto_rawDescData
 }
 
-var file_apiv1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 11)
+var file_apiv1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_apiv1_config_proto_goTypes = []any{
 	(*SetConfigRequest)(nil),            // 0: substrate.v1.SetConfigRequest
 	(*SetConfigResponse)(nil),           // 1: substrate.v1.SetConfigResponse
@@ -770,7 +1778,20 @@ var file_apiv1_config_proto_goTypes = []any{
 	(*ValidateConfigResponse)(nil),      // 8: substrate.v1.ValidateConfigResponse
 	(*ConfigRevision)(nil),              // 9: substrate.v1.ConfigRevision
 	(*Diagnostic)(nil),                  // 10: substrate.v1.Diagnostic
-	(*timestamppb.Timestamp)(nil),       // 11: google.protobuf.Timestamp
+	(*PlanConfigRequest)(nil),           // 11: substrate.v1.PlanConfigRequest
+	(*PlanConfigResponse)(nil),          // 12: substrate.v1.PlanConfigResponse
+	(*DefinitionChange)(nil),            // 13: substrate.v1.DefinitionChange
+	(*NodeMove)(nil),                    // 14: substrate.v1.NodeMove
+	(*DefinitionOverlap)(nil),           // 15: substrate.v1.DefinitionOverlap
+	(*DefinitionDrift)(nil),             // 16: substrate.v1.DefinitionDrift
+	(*UncertainCondition)(nil),          // 17: substrate.v1.UncertainCondition
+	(*OrphanedWork)(nil),                // 18: substrate.v1.OrphanedWork
+	(*CostRange)(nil),                   // 19: substrate.v1.CostRange
+	(*SuggestConfigRequest)(nil),        // 20: substrate.v1.SuggestConfigRequest
+	(*SuggestConfigResponse)(nil),       // 21: substrate.v1.SuggestConfigResponse
+	(*SuggestedDefinition)(nil),         // 22: substrate.v1.SuggestedDefinition
+	nil,                                 // 23: substrate.v1.PlanConfigResponse.LeftOutEntry
+	(*timestamppb.Timestamp)(nil),       // 24: google.protobuf.Timestamp
 }
 var file_apiv1_config_proto_depIdxs = []int32{
 	9,  // 0: substrate.v1.SetConfigResponse.revision:type_name -> substrate.v1.ConfigRevision
@@ -779,20 +1800,35 @@ var file_apiv1_config_proto_depIdxs = []int32{
 	9,  // 3: substrate.v1.GetConfigResponse.revision:type_name -> substrate.v1.ConfigRevision
 	9,  // 4: substrate.v1.ListConfigRevisionsResponse.revisions:type_name -> substrate.v1.ConfigRevision
 	10, // 5: substrate.v1.ValidateConfigResponse.diagnostics:type_name -> substrate.v1.Diagnostic
-	11, // 6: substrate.v1.ConfigRevision.set_at:type_name -> google.protobuf.Timestamp
-	0,  // 7: substrate.v1.Config.SetConfig:input_type -> substrate.v1.SetConfigRequest
-	3,  // 8: substrate.v1.Config.GetConfig:input_type -> substrate.v1.GetConfigRequest
-	5,  // 9: substrate.v1.Config.ListConfigRevisions:input_type -> substrate.v1.ListConfigRevisionsRequest
-	7,  // 10: substrate.v1.Config.ValidateConfig:input_type -> substrate.v1.ValidateConfigRequest
-	1,  // 11: substrate.v1.Config.SetConfig:output_type -> substrate.v1.SetConfigResponse
-	4,  // 12: substrate.v1.Config.GetConfig:output_type -> substrate.v1.GetConfigResponse
-	6,  // 13: substrate.v1.Config.ListConfigRevisions:output_type -> substrate.v1.ListConfigRevisionsResponse
-	8,  // 14: substrate.v1.Config.ValidateConfig:output_type -> substrate.v1.ValidateConfigResponse
-	11, // [11:15] is the sub-list for method output_type
-	7,  // [7:11] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	24, // 6: substrate.v1.ConfigRevision.set_at:type_name -> google.protobuf.Timestamp
+	13, // 7: substrate.v1.PlanConfigResponse.definitions:type_name -> substrate.v1.DefinitionChange
+	14, // 8: substrate.v1.PlanConfigResponse.moves:type_name -> substrate.v1.NodeMove
+	15, // 9: substrate.v1.PlanConfigResponse.overlaps:type_name -> substrate.v1.DefinitionOverlap
+	16, // 10: substrate.v1.PlanConfigResponse.drifts:type_name -> substrate.v1.DefinitionDrift
+	17, // 11: substrate.v1.PlanConfigResponse.uncertain:type_name -> substrate.v1.UncertainCondition
+	18, // 12: substrate.v1.PlanConfigResponse.orphans:type_name -> substrate.v1.OrphanedWork
+	19, // 13: substrate.v1.PlanConfigResponse.cost_before:type_name -> substrate.v1.CostRange
+	19, // 14: substrate.v1.PlanConfigResponse.cost_after:type_name -> substrate.v1.CostRange
+	23, // 15: substrate.v1.PlanConfigResponse.left_out:type_name -> substrate.v1.PlanConfigResponse.LeftOutEntry
+	10, // 16: substrate.v1.PlanConfigResponse.diagnostics:type_name -> substrate.v1.Diagnostic
+	22, // 17: substrate.v1.SuggestConfigResponse.definitions:type_name -> substrate.v1.SuggestedDefinition
+	0,  // 18: substrate.v1.Config.SetConfig:input_type -> substrate.v1.SetConfigRequest
+	3,  // 19: substrate.v1.Config.GetConfig:input_type -> substrate.v1.GetConfigRequest
+	5,  // 20: substrate.v1.Config.ListConfigRevisions:input_type -> substrate.v1.ListConfigRevisionsRequest
+	7,  // 21: substrate.v1.Config.ValidateConfig:input_type -> substrate.v1.ValidateConfigRequest
+	11, // 22: substrate.v1.Config.PlanConfig:input_type -> substrate.v1.PlanConfigRequest
+	20, // 23: substrate.v1.Config.SuggestConfig:input_type -> substrate.v1.SuggestConfigRequest
+	1,  // 24: substrate.v1.Config.SetConfig:output_type -> substrate.v1.SetConfigResponse
+	4,  // 25: substrate.v1.Config.GetConfig:output_type -> substrate.v1.GetConfigResponse
+	6,  // 26: substrate.v1.Config.ListConfigRevisions:output_type -> substrate.v1.ListConfigRevisionsResponse
+	8,  // 27: substrate.v1.Config.ValidateConfig:output_type -> substrate.v1.ValidateConfigResponse
+	12, // 28: substrate.v1.Config.PlanConfig:output_type -> substrate.v1.PlanConfigResponse
+	21, // 29: substrate.v1.Config.SuggestConfig:output_type -> substrate.v1.SuggestConfigResponse
+	24, // [24:30] is the sub-list for method output_type
+	18, // [18:24] is the sub-list for method input_type
+	18, // [18:18] is the sub-list for extension type_name
+	18, // [18:18] is the sub-list for extension extendee
+	0,  // [0:18] is the sub-list for field type_name
 }
 
 func init() { file_apiv1_config_proto_init() }
@@ -802,13 +1838,14 @@ func file_apiv1_config_proto_init() {
 	}
 	file_apiv1_config_proto_msgTypes[0].OneofWrappers = []any{}
 	file_apiv1_config_proto_msgTypes[3].OneofWrappers = []any{}
+	file_apiv1_config_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_apiv1_config_proto_rawDesc), len(file_apiv1_config_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   11,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

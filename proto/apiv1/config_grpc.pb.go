@@ -23,6 +23,8 @@ const (
 	Config_GetConfig_FullMethodName           = "/substrate.v1.Config/GetConfig"
 	Config_ListConfigRevisions_FullMethodName = "/substrate.v1.Config/ListConfigRevisions"
 	Config_ValidateConfig_FullMethodName      = "/substrate.v1.Config/ValidateConfig"
+	Config_PlanConfig_FullMethodName          = "/substrate.v1.Config/PlanConfig"
+	Config_SuggestConfig_FullMethodName       = "/substrate.v1.Config/SuggestConfig"
 )
 
 // ConfigClient is the client API for Config service.
@@ -35,6 +37,10 @@ type ConfigClient interface {
 	GetConfig(ctx context.Context, in *GetConfigRequest, opts ...grpc.CallOption) (*GetConfigResponse, error)
 	ListConfigRevisions(ctx context.Context, in *ListConfigRevisionsRequest, opts ...grpc.CallOption) (*ListConfigRevisionsResponse, error)
 	ValidateConfig(ctx context.Context, in *ValidateConfigRequest, opts ...grpc.CallOption) (*ValidateConfigResponse, error)
+	// PlanConfig says what a configuration would do to nodes and work, and sets nothing.
+	PlanConfig(ctx context.Context, in *PlanConfigRequest, opts ...grpc.CallOption) (*PlanConfigResponse, error)
+	// SuggestConfig drafts definitions for the nodes that no definition matches.
+	SuggestConfig(ctx context.Context, in *SuggestConfigRequest, opts ...grpc.CallOption) (*SuggestConfigResponse, error)
 }
 
 type configClient struct {
@@ -85,6 +91,26 @@ func (c *configClient) ValidateConfig(ctx context.Context, in *ValidateConfigReq
 	return out, nil
 }
 
+func (c *configClient) PlanConfig(ctx context.Context, in *PlanConfigRequest, opts ...grpc.CallOption) (*PlanConfigResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PlanConfigResponse)
+	err := c.cc.Invoke(ctx, Config_PlanConfig_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *configClient) SuggestConfig(ctx context.Context, in *SuggestConfigRequest, opts ...grpc.CallOption) (*SuggestConfigResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SuggestConfigResponse)
+	err := c.cc.Invoke(ctx, Config_SuggestConfig_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ConfigServer is the server API for Config service.
 // All implementations must embed UnimplementedConfigServer
 // for forward compatibility.
@@ -95,6 +121,10 @@ type ConfigServer interface {
 	GetConfig(context.Context, *GetConfigRequest) (*GetConfigResponse, error)
 	ListConfigRevisions(context.Context, *ListConfigRevisionsRequest) (*ListConfigRevisionsResponse, error)
 	ValidateConfig(context.Context, *ValidateConfigRequest) (*ValidateConfigResponse, error)
+	// PlanConfig says what a configuration would do to nodes and work, and sets nothing.
+	PlanConfig(context.Context, *PlanConfigRequest) (*PlanConfigResponse, error)
+	// SuggestConfig drafts definitions for the nodes that no definition matches.
+	SuggestConfig(context.Context, *SuggestConfigRequest) (*SuggestConfigResponse, error)
 	mustEmbedUnimplementedConfigServer()
 }
 
@@ -116,6 +146,12 @@ func (UnimplementedConfigServer) ListConfigRevisions(context.Context, *ListConfi
 }
 func (UnimplementedConfigServer) ValidateConfig(context.Context, *ValidateConfigRequest) (*ValidateConfigResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ValidateConfig not implemented")
+}
+func (UnimplementedConfigServer) PlanConfig(context.Context, *PlanConfigRequest) (*PlanConfigResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PlanConfig not implemented")
+}
+func (UnimplementedConfigServer) SuggestConfig(context.Context, *SuggestConfigRequest) (*SuggestConfigResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SuggestConfig not implemented")
 }
 func (UnimplementedConfigServer) mustEmbedUnimplementedConfigServer() {}
 func (UnimplementedConfigServer) testEmbeddedByValue()                {}
@@ -210,6 +246,42 @@ func _Config_ValidateConfig_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Config_PlanConfig_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PlanConfigRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConfigServer).PlanConfig(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Config_PlanConfig_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConfigServer).PlanConfig(ctx, req.(*PlanConfigRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Config_SuggestConfig_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SuggestConfigRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConfigServer).SuggestConfig(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Config_SuggestConfig_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConfigServer).SuggestConfig(ctx, req.(*SuggestConfigRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Config_ServiceDesc is the grpc.ServiceDesc for Config service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -232,6 +304,14 @@ var Config_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ValidateConfig",
 			Handler:    _Config_ValidateConfig_Handler,
+		},
+		{
+			MethodName: "PlanConfig",
+			Handler:    _Config_PlanConfig_Handler,
+		},
+		{
+			MethodName: "SuggestConfig",
+			Handler:    _Config_SuggestConfig_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"substrate/coordinator"
+	"substrate/coordinator/config/fleet"
+	"substrate/coordinator/inventory"
+	"substrate/hwinfo"
+)
+
+// maxFleet bounds what is read from a directory of nodes.
+const maxFleet = 100_000
+
+// fleetFrom reads a directory of nodes: one folder for each, as `substrated snapshot` writes it, or one file of
+// facts, as `substrated inspect -o json` prints them. A node is called as its folder or file. What cannot be
+// read is said and left out.
+func (a *app) fleetFrom(dir string) ([]fleet.Node, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, failf(exitFailed, "see --nodes", "cannot read nodes from %s: %s", dir, cause(err))
+	}
+	if snapshotIn(entries) {
+		return nil, failf(exitFailed, "give the directory above it", "cannot read nodes from %s: it is the snapshot of one node", dir)
+	}
+	if len(entries) > maxFleet {
+		return nil, failf(exitFailed, "", "cannot read nodes from %s: it has more than %d entries", dir, maxFleet)
+	}
+	nodes, errs := make([]fleet.Node, len(entries)), make([]error, len(entries))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(entries)) {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; int(i) < len(entries); i = next.Add(1) - 1 {
+				nodes[i], errs[i] = nodeFrom(filepath.Join(dir, entries[i].Name()))
+			}
+		})
+	}
+	wg.Wait()
+	out := make([]fleet.Node, 0, len(entries))
+	from := map[coordinator.NodeID]string{}
+	for i, n := range nodes {
+		name := entries[i].Name()
+		switch {
+		case errs[i] != nil:
+			a.warn("warning: %s is left out: %v", filepath.Join(dir, name), errs[i])
+		case n.ID == "": // not a node's
+		case from[n.ID] != "":
+			a.warn("warning: %s is left out: %s is the same node", filepath.Join(dir, name), from[n.ID])
+		default:
+			from[n.ID] = name
+			out = append(out, n)
+		}
+	}
+	if len(out) == 0 {
+		return nil, failf(exitFailed, "fill it with `substrated snapshot DIR/NAME` on each node, or `substrated inspect -o json > DIR/NAME.json`",
+			"cannot read nodes from %s: there is none", dir)
+	}
+	return out, nil
+}
+
+func snapshotIn(entries []os.DirEntry) bool {
+	for _, e := range entries {
+		if e.Name() == "proc" && e.IsDir() || e.Name() == "uname" && !e.IsDir() {
+			return true
+		}
+	}
+	return false
+}
+
+// nodeFrom reads one node; one without an id is something else.
+func nodeFrom(path string) (fleet.Node, error) {
+	name := filepath.Base(path)
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return fleet.Node{}, errors.New(cause(err))
+	case strings.HasPrefix(name, "."):
+		return fleet.Node{}, nil
+	case info.IsDir():
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return fleet.Node{}, errors.New(cause(err))
+		}
+		if !snapshotIn(entries) {
+			return fleet.Node{}, errors.New("it is not a snapshot: neither proc nor uname is in it")
+		}
+		facts, _ := hwinfo.Read(path)
+		return fleet.Node{ID: coordinator.NodeID(name), Facts: facts, Known: true}, nil
+	case !strings.HasSuffix(name, ".json"):
+		return fleet.Node{}, nil
+	case info.Size() > 2*inventory.MaxFacts:
+		return fleet.Node{}, fmt.Errorf("it is larger than %s", size(2*inventory.MaxFacts))
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fleet.Node{}, errors.New(cause(err))
+	}
+	var inspected struct {
+		Facts json.RawMessage `json:"facts"`
+	}
+	if err := json.Unmarshal(data, &inspected); err == nil && len(inspected.Facts) > 0 {
+		data = inspected.Facts
+	}
+	facts, err := inventory.DecodeFacts(data)
+	return fleet.Node{ID: coordinator.NodeID(strings.TrimSuffix(name, ".json")), Facts: facts, Known: true}, err
+}
+
+// cause is the system's word without the path, which is said already.
+func cause(err error) string {
+	var p *os.PathError
+	if errors.As(err, &p) {
+		return p.Err.Error()
+	}
+	return err.Error()
+}
