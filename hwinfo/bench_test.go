@@ -3,15 +3,51 @@ package hwinfo
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// serverTree builds a node with 2 sockets, 32 cores each, 128 CPUs, 8 GPUs, 8 network ports and 240 PCI functions.
+// server is the tree of all who only read it: building it takes longer than reading it.
+var server struct {
+	once sync.Once
+	root string
+}
+
+func sharedServer(tb testing.TB) string {
+	server.once.Do(func() {
+		root, err := os.MkdirTemp("", "server")
+		if err != nil {
+			tb.Fatal(err)
+		}
+		server.root = root
+		buildServer(tb, root)
+	})
+	return server.root
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if server.root != "" {
+		if err := os.RemoveAll(server.root); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+	}
+	os.Exit(code)
+}
+
+// serverTree is a tree for one who changes it.
 func serverTree(tb testing.TB) string {
 	root := tb.TempDir()
+	buildServer(tb, root)
+	return root
+}
+
+// buildServer builds a node with 2 sockets, 32 cores each, 128 CPUs, 8 GPUs, 8 network ports and 240 PCI functions.
+func buildServer(tb testing.TB, root string) {
 	var info bytes.Buffer
 	flags := strings.Repeat("some_flag another ", 60)
 	for cpu := range 128 {
@@ -23,10 +59,8 @@ func serverTree(tb testing.TB) string {
 		put(tb, root, dir+"physical_package_id", fmt.Appendln(nil, socket))
 		put(tb, root, dir+"die_id", []byte("0\n"))
 		thread, pkg := fmt.Sprintf("%d,%d\n", cpu%64, cpu%64+64), fmt.Sprintf("%d-%d,%d-%d\n", 32*socket, 32*socket+31, 32*socket+64, 32*socket+95)
-		for _, name := range []string{"core_cpus_list", "thread_siblings_list", "cluster_cpus_list"} {
-			put(tb, root, dir+name, []byte(thread))
-		}
-		for _, name := range []string{"package_cpus_list", "core_siblings_list", "die_cpus_list"} {
+		put(tb, root, dir+"core_cpus_list", []byte(thread))
+		for _, name := range []string{"package_cpus_list", "die_cpus_list"} {
 			put(tb, root, dir+name, []byte(pkg))
 		}
 		put(tb, root, fmt.Sprintf("sys/devices/system/cpu/cpufreq/policy%d/cpuinfo_max_freq", cpu), []byte("3400000\n"))
@@ -64,11 +98,10 @@ func serverTree(tb testing.TB) string {
 		put(tb, root, dir+"numa_node", fmt.Appendln(nil, n/120))
 		putLink(tb, root, dir+"driver", "../../../bus/pci/drivers/"+driver)
 	}
-	return root
 }
 
 func serverFacts(tb testing.TB) Facts {
-	f, w := Read(serverTree(tb))
+	f, w := Read(sharedServer(tb))
 	if len(w) > 0 {
 		tb.Fatal(w)
 	}
@@ -86,7 +119,7 @@ func TestServer(t *testing.T) {
 }
 
 func BenchmarkReadServer(b *testing.B) {
-	root := serverTree(b)
+	root := sharedServer(b)
 	b.ReportAllocs()
 	start := cpuTime(b)
 	for b.Loop() {
@@ -104,6 +137,60 @@ func cpuTime(tb testing.TB) time.Duration {
 		tb.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// largeTree builds a node of any size: sockets of 64 CPUs and as many blocks of memory as CPUs.
+func largeTree(tb testing.TB, cpus, functions int) string {
+	root := tb.TempDir()
+	var info bytes.Buffer
+	for n := range cpus {
+		fmt.Fprintf(&info, "processor\t: %d\nvendor_id\t: GenuineIntel\nmodel name\t: X\nflags\t\t: %s\n\n", n, strings.Repeat("flag ", 200))
+		socket := n / 64
+		putCPU(tb, root, n, socket, 0, n%64, map[string]string{"core_cpus_list": fmt.Sprint(n), "package_cpus_list": fmt.Sprintf("%d-%d", socket*64, socket*64+63)})
+		put(tb, root, fmt.Sprintf("sys/devices/system/memory/memory%d/state", n), []byte("online\n"))
+		put(tb, root, fmt.Sprintf("sys/devices/system/cpu/cpufreq/policy%d/cpuinfo_max_freq", n), []byte("3400000\n"))
+	}
+	put(tb, root, "proc/cpuinfo", info.Bytes())
+	put(tb, root, cpuDir+"online", fmt.Appendf(nil, "0-%d\n", cpus-1))
+	put(tb, root, cpuDir+"present", fmt.Appendf(nil, "0-%d\n", cpus-1))
+	put(tb, root, "sys/devices/system/memory/block_size_bytes", []byte("80000000\n"))
+	for n := range functions {
+		dir := fmt.Sprintf("sys/bus/pci/devices/%04x:%02x:00.0/", n/256, n%256)
+		put(tb, root, dir+"modalias", []byte("pci:v00008086d0000352Asv00000000sd00000000bc06sc04i00\n"))
+		put(tb, root, dir+"numa_node", []byte("0\n"))
+	}
+	return root
+}
+
+// TestLinear: twice the node costs twice the opens and about twice the memory, whatever it is made of.
+func TestLinear(t *testing.T) {
+	cost := func(cpus, functions int) (opens int, allocated float64) {
+		root := largeTree(t, cpus, functions)
+		f, warnings := readBroken(t, root, func(string) error { opens++; return nil })
+		if deref(f.CPU.Cores) != cpus || deref(f.CPU.Sockets) != cpus/64 || len(f.PCI) != functions {
+			t.Fatalf("%d cores, %d sockets, %d functions, %v", deref(f.CPU.Cores), deref(f.CPU.Sockets), len(f.PCI), warnings)
+		}
+		if f.Memory.Blocks == nil || f.Memory.Blocks.Online != uint64(cpus)<<31 {
+			t.Fatalf("blocks %+v", f.Memory.Blocks)
+		}
+		allocated = testing.AllocsPerRun(1, func() { Read(root) })
+		return opens, allocated
+	}
+	opens, allocated := cost(256, 200)
+	opens2, allocated2 := cost(512, 400)
+	if opens2 > 2*opens || allocated2 > 2.2*allocated {
+		t.Errorf("256 CPUs: %d opens, %.0f allocations; 512 CPUs: %d and %.0f", opens, allocated, opens2, allocated2)
+	}
+}
+
+func BenchmarkReadLarge(b *testing.B) {
+	root := largeTree(b, 512, 400)
+	b.ReportAllocs()
+	for b.Loop() {
+		if f, _ := Read(root); len(f.PCI) != 400 {
+			b.Fatal("functions are missing")
+		}
+	}
 }
 
 func BenchmarkReadLive(b *testing.B) {

@@ -41,7 +41,7 @@ func (r *reader) readCPU(u Uname) (CPU, cpuForm, []int) {
 		logical = text.logical()
 	}
 	cpu.count(logical, places)
-	cpu.Dies = dies(places)
+	cpu.Dies = diesOf(places)
 	if known {
 		var whole bool
 		cpu.Offline, whole = r.offlineCPUs(online)

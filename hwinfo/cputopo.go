@@ -219,8 +219,8 @@ func (r *reader) placesByID(online []int, form cpuForm) []place {
 	return places
 }
 
-// dies counts distinct dies; nil where one is unknown.
-func dies(places []place) *int {
+// diesOf counts distinct dies; nil where one is unknown.
+func diesOf(places []place) *int {
 	type die struct{ drawer, pkg, die int }
 	seen := map[die]bool{}
 	for _, p := range places {

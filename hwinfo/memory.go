@@ -17,7 +17,7 @@ import (
 func (r *reader) readMemory(nodes []NUMA) Memory {
 	const source = "proc/meminfo"
 	var m Memory
-	data, err := r.t.read(source, maxFile)
+	data, err := r.t.read(source, maxSmall)
 	if err == nil {
 		var total uint64
 		if total, err = parseMemTotal(bytes.NewReader(data)); err == nil {
@@ -46,7 +46,7 @@ func parseMemTotal(r io.Reader) (uint64, error) {
 }
 
 func parseTotal(r io.Reader) (uint64, error) {
-	data, err := readLimited(r, maxFile)
+	data, err := readLimited(r, maxSmall)
 	if err != nil {
 		return 0, err
 	}

@@ -13,7 +13,7 @@ import (
 // readOSRelease reads etc/os-release, or usr/lib/os-release where that one is missing; never both.
 func (r *reader) readOSRelease() OSRelease {
 	for _, source := range []string{"etc/os-release", "usr/lib/os-release"} {
-		data, err := r.t.readRaw(source, maxFile)
+		data, err := r.t.readRaw(source, maxSmall)
 		if absent(err) {
 			continue
 		}
@@ -81,7 +81,7 @@ func formatOSRelease(vars map[string]string) []byte {
 // differences that only keep more: a byte order mark is dropped, and an assignment that is not
 // UTF-8 is left out and returned as a problem where systemd refuses the file.
 func parseOSRelease(r io.Reader) (map[string]string, []error, error) {
-	data, err := readLimited(r, maxFile)
+	data, err := readLimited(r, maxSmall)
 	if err != nil {
 		return nil, nil, err
 	}

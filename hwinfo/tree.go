@@ -16,6 +16,8 @@ import (
 // Limits on what is taken from a root: files of a hostile or broken root must not fill memory.
 const (
 	maxFile     = 64 << 20 // a cpuinfo of 8192 CPUs is about 12 MiB
+	maxSmall    = 1 << 20  // meminfo, os-release
+	maxHosts    = 16 << 20 // sites list their whole network
 	maxAttr     = 64 << 10 // sysfs attributes are one page
 	maxEntries  = 1 << 16  // names of one directory
 	maxCPUs     = 8192

@@ -48,7 +48,7 @@ func (r *reader) readFQDN(node string) string {
 	if node == "" || strings.Contains(node, ".") {
 		return node
 	}
-	data, err := r.t.readRaw(hostsFile, maxFile)
+	data, err := r.t.readRaw(hostsFile, maxHosts)
 	if err != nil {
 		if !absent(err) {
 			r.warn(hostsFile, err)
@@ -68,7 +68,7 @@ func (r *reader) readFQDN(node string) string {
 
 // parseHosts finds the name "node.domain" on a line of hosts(5) that names the node.
 func parseHosts(r io.Reader, node string) (string, error) {
-	data, err := readLimited(r, maxFile)
+	data, err := readLimited(r, maxHosts)
 	if err != nil {
 		return "", err
 	}

@@ -1,0 +1,93 @@
+package hwinfo
+
+import (
+	"bytes"
+	"testing"
+)
+
+func FuzzDMI(f *testing.F) {
+	f.Add(smbios(dimm(0, 0x4000, 0x1a, 3200, 2933, "Maker", "serial")))
+	f.Add(smbios(dimm(0x10000, 0x7fff, 0x22, 0xffff, 0xffff)))
+	f.Add(smbios(dimm(0, 0x8001, 0x07, 0, 0))[:40])
+	f.Add([]byte{17, 4, 0, 0})
+	f.Add([]byte{127, 4, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, table []byte) {
+		modules, _ := parseModules(table)
+		for _, m := range modules {
+			if m.Size == 0 || m.Count != 1 || m.MTs != nil && *m.MTs == 0 {
+				t.Errorf("module %+v", m)
+			}
+		}
+		again, err := parseModules(scrubDMI(table))
+		if err != nil || len(again) != len(modules) {
+			t.Fatalf("scrubbing changed %d modules to %d, %v", len(modules), len(again), err)
+		}
+		a, b := Facts{Memory: Memory{Modules: grouped(modules)}}, Facts{Memory: Memory{Modules: grouped(again)}}
+		if a.Digest() != b.Digest() {
+			t.Errorf("scrubbing changed %+v to %+v", a.Memory.Modules, b.Memory.Modules)
+		}
+		checkText(t, a)
+	})
+}
+
+// FuzzMachine gives every file that names the machine the same noise.
+func FuzzMachine(f *testing.F) {
+	for _, s := range []string{"Amazon EC2", "p5.48xlarge\n", "QEMU", "Default string", "kvm-clock tsc hyperv_clocksource_tsc_page", "linux,kvm\x00", "IBM,8335-GTH\x00\x00",
+		"Manufacturer:         IBM\nType:                 3931\nVM00 Control Program: KVM/Linux\n", "azure\n", "a\xff\xfe\x1b[0m.b"} {
+		f.Add(s, true)
+		f.Add(s, false)
+	}
+	f.Fuzz(func(t *testing.T, text string, x86 bool) {
+		fake := fakeTree{"sys/hypervisor/type": text, clockFile: text, cloudFile: text, containerFile: text, sysinfoFile: text}
+		for _, file := range []string{"sys_vendor", "product_name", "board_vendor", "bios_vendor", "bios_version"} {
+			fake[dmiDir+"/"+file] = text
+		}
+		for _, file := range []string{"model", "compatible", "hypervisor/compatible"} {
+			fake["proc/device-tree/"+file] = text
+		}
+		form := formX86
+		if !x86 {
+			form = formS390
+			if len(text)%2 == 0 {
+				form = formPower
+				delete(fake, dmiDir+"/sys_vendor")
+				delete(fake, dmiDir+"/product_name")
+			}
+		}
+		r := &reader{t: &tree{root: fake}}
+		m := r.readMachine(CPU{Flags: cleanFields(text, maxFlags)}, form, Uname{Release: clean(text)})
+		checkText(t, Facts{Machine: m})
+		if m.InstanceType != "" && m.Cloud == "" {
+			t.Errorf("a type of no cloud: %+v", m)
+		}
+	})
+}
+
+func FuzzHostLists(f *testing.F) {
+	for _, s := range []string{"10 21 31\n", "10", "", "256", "-1 10", "Name:\tx\nCpus_allowed_list:\t0-3,8\n", "Cpus_allowed_list: \n", "Registered-DDR4", "RAM"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		distances, err := parseDistances(string(data))
+		if err != nil && distances != nil || len(distances) > maxNodes {
+			t.Errorf("%v, %v", distances, err)
+		}
+		for _, n := range distances {
+			if n < 0 || n > 255 {
+				t.Errorf("distance %d", n)
+			}
+		}
+		allowed, err := parseAffinity(data)
+		again, err2 := parseAffinity(keepLines(data, "Cpus_allowed_list"))
+		if (err == nil) != (err2 == nil) || len(again) != len(allowed) {
+			t.Errorf("scrubbing changed %v, %v to %v, %v", allowed, err, again, err2)
+		}
+		vendor, product, control := parseSysinfo(data)
+		v, p, c := parseSysinfo(bytes.Join([][]byte{keepLines(data, "Manufacturer"), keepLines(data, "Type"), keepLines(data, "Program")}, nil))
+		if v != vendor || p != product || c != control {
+			t.Errorf("scrubbing changed %q %q %q to %q %q %q", vendor, product, control, v, p, c)
+		}
+		checkText(t, Facts{NUMA: []NUMA{{Distances: distances}}, Machine: Machine{Vendor: vendor, Product: product, Virtualization: control},
+			Memory: Memory{Modules: []MemoryModules{{Type: edacType(string(data))}}}})
+	})
+}
