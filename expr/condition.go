@@ -23,7 +23,7 @@ func CompileCondition(src string) (*Condition, error) { return newLanguage().con
 func (l *language) condition(src string) (*Condition, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f, found, e := l.node.formula(src)
+	f, found, e := l.dialect(NodeEnv{}).formula(src)
 	if e != nil {
 		return nil, e
 	}
@@ -81,15 +81,16 @@ func EvalAny(src string, env *NodeEnv) (any, error) {
 	if env == nil {
 		env = &NodeEnv{absent: ^uint64(0)}
 	}
-	if group := l.node.groupValue(src, env); group != nil {
+	d := l.dialect(NodeEnv{})
+	if group := d.groupValue(src, env); group != nil {
 		return group, nil
 	}
-	n, e := l.node.read(src)
+	n, e := d.read(src)
 	if e != nil {
 		return nil, e
 	}
-	names := l.node.namesIn(n)
-	p, t, e := l.node.compile(src, n)
+	names := d.namesIn(n)
+	p, t, e := d.compile(src, n)
 	if e != nil {
 		return nil, e
 	}

@@ -80,7 +80,7 @@ func TestTestsAgreeWithTheMachine(t *testing.T) {
 			t.Fatalf("%s is not tested directly", src)
 		}
 		got, err := p.Admit(r)
-		want, failed := onMachine(t, l.request, src, r)
+		want, failed := onMachine(t, l.dialect(RequestEnv{}), src, r)
 		if failed || err != nil || got != want {
 			t.Fatalf("%s = %v, %v; the machine says %v, %v", src, got, err, want, failed)
 		}
@@ -102,7 +102,7 @@ func TestUsualLeavesNeedNoMachine(t *testing.T) {
 			t.Errorf("%s is not tested directly", src)
 			continue
 		}
-		want, failed := onMachine(t, l.node, src, env)
+		want, failed := onMachine(t, l.dialect(NodeEnv{}), src, env)
 		if got := c.Match(env); failed || got != truthOf(want.(bool)) {
 			t.Errorf("%s = %v, the machine says %v", src, got, want)
 		}

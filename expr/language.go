@@ -17,24 +17,29 @@ import (
 	"github.com/expr-lang/expr/vm"
 )
 
-// language holds what compiled expressions share: the type tables of the three environments and
-// the machines that run programs.
+// language holds what compiled expressions share: the type tables of the environments, each made
+// when it is first asked for, and the machines that run programs.
 type language struct {
 	mu       sync.Mutex // guards the type tables: they fill up while compiling
-	node     *dialect
-	request  *dialect
-	priority *dialect
+	dialects map[reflect.Type]*dialect
 	machines sync.Pool // of *vm.VM
 }
 
 func newLanguage() *language {
-	l := &language{
-		node:     newDialect("condition", NodeEnv{}),
-		request:  newDialect("policy", RequestEnv{}),
-		priority: newDialect("priority", PriorityEnv{}),
-	}
+	l := &language{dialects: map[reflect.Type]*dialect{}}
 	l.machines.New = func() any { return &vm.VM{MemoryBudget: maxMemory} }
 	return l
+}
+
+// dialect is the language over one environment; l.mu is held.
+func (l *language) dialect(env any) *dialect {
+	t := reflect.TypeOf(env)
+	d := l.dialects[t]
+	if d == nil {
+		d = newDialect(env)
+		l.dialects[t] = d
+	}
+	return d
 }
 
 func (l *language) machine() *vm.VM              { return l.machines.Get().(*vm.VM) }
@@ -87,9 +92,20 @@ type dialect struct {
 	scratch []byte
 }
 
-func newDialect(noun string, env any) *dialect {
+// nounOf is what an expression over an environment is called.
+func nounOf(env any) string {
+	switch env.(type) {
+	case NodeEnv:
+		return "condition"
+	case RequestEnv:
+		return "policy"
+	}
+	return "priority"
+}
+
+func newDialect(env any) *dialect {
 	d := &dialect{
-		noun: noun, env: reflect.TypeOf(env), calls: map[string]bool{}, keys: map[keyName]*field{},
+		noun: nounOf(env), env: reflect.TypeOf(env), calls: map[string]bool{}, keys: map[keyName]*field{},
 		plain: map[string]*leaf{}, leaves: map[string]*leaf{},
 	}
 	d.conf = &conf.Config{

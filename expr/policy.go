@@ -16,7 +16,7 @@ func CompilePolicy(src string) (*Policy, error) { return newLanguage().policy(sr
 func (l *language) policy(src string) (*Policy, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	f, found, e := l.request.formula(src)
+	f, found, e := l.dialect(RequestEnv{}).formula(src)
 	if e != nil {
 		return nil, e
 	}

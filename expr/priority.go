@@ -45,16 +45,17 @@ func CompilePriority(src string) (*Priority, error) { return newLanguage().rank(
 func (l *language) rank(src string) (*Priority, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n, e := l.priority.read(src)
+	d := l.dialect(PriorityEnv{})
+	n, e := d.read(src)
 	if e != nil {
 		return nil, e
 	}
-	out := &Priority{source: src, language: l, names: texts(l.priority.namesIn(n))}
+	out := &Priority{source: src, language: l, names: texts(d.namesIn(n))}
 	at := n.Location().From
 	if slope, ok := ageSlope(n); ok {
 		out.slope, out.linear = slope, true
 	}
-	p, t, e := l.priority.compile(src, n)
+	p, t, e := d.compile(src, n)
 	if e != nil {
 		return nil, e
 	}

@@ -28,17 +28,23 @@ func ourRequest() *expr.RequestEnv {
 	return r
 }
 
+// celRequest is the environment that cel-go reads fastest: one flat map of declared, typed names.
 func celRequest() map[string]any {
-	return map[string]any{"request": map[string]any{
-		"owner":           map[string]any{"organization_name": "engineering"},
-		"job_resource":    map[string]any{"cpu": map[string]any{"cores": 16}},
-		"job_annotations": map[string]string{"gpu.type": "h100"},
-		"job_ttl":         3600.0,
-	}}
+	return map[string]any{
+		"request.owner.organization_name": "engineering",
+		"request.job_resource.cpu.cores":  int64(16),
+		"request.job_annotations":         map[string]string{"gpu.type": "h100"},
+		"request.job_ttl":                 3600.0,
+	}
 }
 
 func celEnvironment(tb testing.TB) *cel.Env {
-	env, err := cel.NewEnv(cel.Variable("request", cel.MapType(cel.StringType, cel.DynType)))
+	env, err := cel.NewEnv(
+		cel.Variable("request.owner.organization_name", cel.StringType),
+		cel.Variable("request.job_resource.cpu.cores", cel.IntType),
+		cel.Variable("request.job_annotations", cel.MapType(cel.StringType, cel.StringType)),
+		cel.Variable("request.job_ttl", cel.DoubleType),
+	)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -56,9 +62,6 @@ func celProgram(tb testing.TB, env *cel.Env) cel.Program {
 	}
 	return p
 }
-
-// batch is how often each side runs before the other has its turn, so that a busy machine slows both.
-const batch = 1000
 
 // BenchmarkPolicy reports both sides and their ratio.
 func BenchmarkPolicy(b *testing.B) {
@@ -88,7 +91,7 @@ func BenchmarkPolicyRefused(b *testing.B) {
 	theirs := celProgram(b, celEnvironment(b))
 	request, vars := ourRequest(), celRequest()
 	request.Request.Owner.OrganizationName = "sales"
-	vars["request"].(map[string]any)["owner"] = map[string]any{"organization_name": "sales"}
+	vars["request.owner.organization_name"] = "sales"
 	beside(b, func() {
 		if ok, err := ours.Admit(request); ok || err != nil {
 			b.Fatal(ok, err)
@@ -110,7 +113,9 @@ func BenchmarkCompile(b *testing.B) {
 	}, func() { celProgram(b, env) })
 }
 
+// beside lets both sides run in turns, so that a busy machine slows both.
 func beside(b *testing.B, ours, theirs func()) {
+	const batch = 20
 	var our, their time.Duration
 	n := 0
 	for b.Loop() {
