@@ -3,6 +3,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,6 +74,7 @@ type Engine struct {
 	nextPass    time.Time // no scheduling pass before: passes take at most a fifth of the loop's time
 	lastTurn    time.Time // end of the last turn
 	pace        time.Duration
+	fullUntil   time.Time // the store was full: nothing is written before
 
 	lastEstimate time.Time
 }
@@ -84,6 +86,10 @@ const (
 	maxPace = 20 * time.Millisecond
 )
 
+// fullPause is how long nothing is written after the store was found full. Requests of users are refused meanwhile;
+// reports of nodes wait.
+const fullPause = time.Second
+
 // maxBatch bounds how many commands share one durable write.
 const maxBatch = 2048
 
@@ -91,6 +97,7 @@ const maxBatch = 2048
 // what is durable afterwards.
 type command struct {
 	apply func(*tx) error
+	bare  bool // apply writes nothing
 	read  func(*state)
 	err   error
 	done  chan struct{}
@@ -171,23 +178,24 @@ func (e *Engine) drain(first *command) []*command {
 // turn applies a batch, schedules, writes, and only then lets anybody see it.
 func (e *Engine) turn(ctx context.Context, batch []*command) error {
 	t := &tx{engine: e, state: e.state, now: e.opt.Now().UTC()}
-	if !e.state.resumed {
+	full := t.now.Before(e.fullUntil)
+	if !e.state.resumed && !full {
 		e.state.resumed = true
 		t.resume()
 	}
 	batch = slices.DeleteFunc(batch, func(c *command) bool { return !c.take() })
 	for _, c := range batch {
-		if c.apply != nil {
+		switch {
+		case c.apply == nil:
+		case full && !c.bare:
+			c.err = storeFull(store.ErrFull)
+		default:
 			c.err = t.attempt(c.apply)
 		}
 	}
-	e.timers(t)
-	due := e.state.dirty || !e.state.estimateDue.IsZero() && !t.now.Before(e.state.estimateDue)
-	if due && !t.now.Before(e.nextPass) {
-		began := e.opt.Now()
-		e.schedule(t)
-		end := e.opt.Now()
-		e.nextPass = end.Add(4 * end.Sub(began))
+	if !full {
+		e.timers(t)
+		e.pass(t)
 	}
 	if err := t.commit(ctx); err != nil {
 		return e.failed(ctx, batch, err)
@@ -203,28 +211,61 @@ func (e *Engine) turn(ctx context.Context, batch []*command) error {
 	return nil
 }
 
+// pass schedules if there is reason to.
+func (e *Engine) pass(t *tx) {
+	due := e.state.dirty || !e.state.estimateDue.IsZero() && !t.now.Before(e.state.estimateDue)
+	if !due || t.now.Before(e.nextPass) {
+		return
+	}
+	began := e.opt.Now()
+	e.schedule(t)
+	end := e.opt.Now()
+	e.nextPass = end.Add(4 * end.Sub(began))
+}
+
+func storeFull(cause error) error {
+	return coordinator.Errorf(coordinator.ErrExhausted, "write the cluster's state", "%w", cause).
+		WithHint("free space in the coordinator's data directory or raise its quota; running work goes on")
+}
+
 // failed answers a batch whose write failed and starts again from what the store holds: the memory
-// may be ahead of it, and the outcome may be unknown.
+// may be ahead of it, and the outcome may be unknown. Who only reads is answered from what was stored.
 func (e *Engine) failed(ctx context.Context, batch []*command, cause error) error {
 	e.opt.Log.Error("write failed, reading the state again", "err", cause)
-	answer := coordinator.Errorf(coordinator.ErrUnavailable, "write the cluster's state", "%w", cause)
-	if errors.Is(cause, store.ErrFull) {
-		answer = coordinator.Errorf(coordinator.ErrExhausted, "write the cluster's state", "%w", cause)
-		answer.Hint = "free space in the coordinator's data directory or raise its quota; running work goes on"
+	var answer error = coordinator.Errorf(coordinator.ErrUnavailable, "write the cluster's state", "%w", cause)
+	full := errors.Is(cause, store.ErrFull)
+	if full {
+		answer = storeFull(cause)
+		e.fullUntil = e.opt.Now().UTC().Add(fullPause)
 	}
+	var readers []*command
 	for _, c := range batch {
-		if c.err == nil && c.apply != nil {
-			c.err = answer
-		} else if c.err == nil && c.read != nil {
-			c.err = answer
+		if c.apply == nil {
+			readers = append(readers, c)
+			continue
 		}
+		c.err = cmp.Or(c.err, answer)
 		close(c.done)
 	}
+	defer func() {
+		for _, c := range readers {
+			c.err = answer
+			close(c.done)
+		}
+	}()
 	old := e.state
 	var err error
 	for try := range 5 {
 		if err = e.reload(ctx); err == nil {
 			e.carry(old, e.state)
+			if full {
+				e.state.spareAbsent(e.fullUntil)
+			}
+			for _, c := range readers {
+				c.read(e.state)
+				close(c.done)
+			}
+			readers = nil
 			return nil
 		}
 		select {
@@ -239,6 +280,27 @@ func (e *Engine) failed(ctx context.Context, batch []*command, cause error) erro
 // do runs apply in the loop and returns when its effects are durable.
 func (e *Engine) do(ctx context.Context, apply func(*tx) error) error {
 	return e.send(ctx, &command{apply: apply, done: make(chan struct{})})
+}
+
+// doBare is do for what changes only memory: it is carried out even while nothing can be written.
+func (e *Engine) doBare(ctx context.Context, apply func(*tx) error) error {
+	return e.send(ctx, &command{apply: apply, bare: true, done: make(chan struct{})})
+}
+
+// doReport is do for what a node tells: while the store is full it waits, so that the node keeps its stream
+// and what it has to tell.
+func (e *Engine) doReport(ctx context.Context, apply func(*tx) error) error {
+	for {
+		err := e.do(ctx, apply)
+		if coordinator.ErrorKindOf(err) != coordinator.ErrExhausted {
+			return err
+		}
+		select {
+		case <-time.After(fullPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // view runs read in the loop on durable state. read must not keep references to what it sees.
@@ -300,5 +362,8 @@ func (e *Engine) untilNext() time.Duration {
 	}
 	earlier(e.state.nextDeferred())
 	earlier(e.state.estimateDue)
+	if next.Before(e.fullUntil) {
+		next = e.fullUntil
+	}
 	return max(next.Sub(now), 0)
 }

@@ -282,3 +282,45 @@ func TestARefusedWriteCostsNoNodeItsStream(t *testing.T) {
 		})
 	}
 }
+
+// TestAFullStoreHoldsReports: while nothing can be written a node keeps its stream and its news, users are
+// refused at once, and what ended meanwhile counts as it ended.
+func TestAFullStoreHoldsReports(t *testing.T) {
+	st := store.NewMemory()
+	c := newCluster(t, st)
+	c.set(plainConfig + "scheduler: {nodeLossWindow: 1s}\n")
+	full := make(chan struct{})
+	h := newHost("n1", 4, func(StartRun) *RunStatus {
+		for n := range 2 {
+			st.FailCommit(n+1, store.Fault{Err: store.ErrFull})
+		}
+		close(full)
+		return &RunStatus{Cause: CauseExited, ExitCode: 3}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	streams := make(chan struct{})
+	go func() { defer close(streams); h.serve(ctx, t, c.engine) }() // one stream, no reconnect
+	defer func() { cancel(); <-streams }()
+	awaitNode(t, c, "n1", NodeReady)
+	w := c.start("version: v1\nname: w\njobs: {j: {command: [x]}}\n")
+	<-full
+	deadline := time.Now().Add(20 * time.Second)
+	for refused := false; !refused; time.Sleep(time.Millisecond) {
+		_, err := c.engine.StartWorkflow(t.Context(), c.admin, StartWorkflow{File: "w", YAML: []byte(chain)})
+		refused = coordinator.ErrorKindOf(err) == coordinator.ErrExhausted
+		if time.Now().After(deadline) {
+			t.Fatalf("a user's write in a full store: %v", err)
+		}
+	}
+	c.awaitStatus(w.ID, coordinator.StatusFailed)
+	for _, ev := range c.events("") {
+		if ev.Kind == "lost" || ev.Kind == "node-returned" {
+			t.Errorf("event %s: %s", ev.Kind, ev.Message)
+		}
+	}
+	select {
+	case <-streams:
+		t.Error("the stream ended")
+	default:
+	}
+}

@@ -87,11 +87,16 @@ func (c *cluster) set(yaml string) SetConfigResult {
 
 func (c *cluster) start(yaml string) WorkflowView {
 	c.t.Helper()
-	res, err := c.engine.StartWorkflow(c.t.Context(), c.admin, StartWorkflow{YAML: []byte(yaml), File: "w.yaml"})
-	if err != nil {
-		c.t.Fatal(err)
+	for {
+		res, err := c.engine.StartWorkflow(c.t.Context(), c.admin, StartWorkflow{YAML: []byte(yaml), File: "w.yaml"})
+		if err == nil {
+			return res.Workflow
+		}
+		if coordinator.ErrorKindOf(err) != coordinator.ErrExhausted { // the store was full, and says so for a moment
+			c.t.Fatal(err)
+		}
+		time.Sleep(fullPause / 10)
 	}
-	return res.Workflow
 }
 
 // await polls until the workflow satisfies ok.

@@ -164,6 +164,14 @@ func (e *Engine) timers(t *tx) {
 	}
 }
 
+// spareAbsent gives the nodes without a stream the whole loss window again: they could not come back while
+// nothing could be written.
+func (s *state) spareAbsent(now time.Time) {
+	for _, n := range s.absent {
+		n.lastSeen = now
+	}
+}
+
 // lose gives up the work of a node (rule 27).
 func (t *tx) lose(n *node) {
 	n.lost, n.record.Lost = true, true

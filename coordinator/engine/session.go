@@ -240,7 +240,7 @@ func (s *Session) Close() {
 	s.shut()
 	s.engine.sessions.remove(s)
 	ctx := context.Background() // the stream's own context is over; the loop answers or has stopped
-	_ = s.engine.do(ctx, func(t *tx) error {
+	_ = s.engine.doBare(ctx, func(t *tx) error {
 		if n := t.state.nodes[s.node]; n != nil && n.session == s {
 			n.session, n.lastSeen = nil, t.now
 			t.state.absent[n.id] = n
@@ -274,7 +274,7 @@ func (s *Session) Hardware(ctx context.Context, r HardwareReport) error {
 			r.Warnings = append(slices.Clone(r.Warnings), NodeWarning{Source: "report", Message: err.Error()})
 		}
 	}
-	return s.engine.do(ctx, func(t *tx) error {
+	return s.engine.doReport(ctx, func(t *tx) error {
 		n, err := s.current(t)
 		if err != nil {
 			return err
@@ -307,7 +307,7 @@ func reportText(n *node, f hwinfo.Facts) string {
 
 // Conditions takes in the outcome of the static definitions' conditions on the node.
 func (s *Session) Conditions(ctx context.Context, r ConditionReport) error {
-	return s.engine.do(ctx, func(t *tx) error {
+	return s.engine.doReport(ctx, func(t *tx) error {
 		n, err := s.current(t)
 		if err != nil {
 			return err
@@ -323,7 +323,7 @@ func (s *Session) Conditions(ctx context.Context, r ConditionReport) error {
 
 // RunStatus takes in reports about runs. When it returns, what they changed is durable.
 func (s *Session) RunStatus(ctx context.Context, reports []RunStatus) error {
-	return s.engine.do(ctx, func(t *tx) error {
+	return s.engine.doReport(ctx, func(t *tx) error {
 		n, err := s.current(t)
 		if err != nil {
 			return err
