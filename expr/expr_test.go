@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -12,103 +11,6 @@ import (
 
 	"substrate/hwinfo"
 )
-
-// The expressions that users write, and what must come of them.
-func TestCases(t *testing.T) {
-	host := func(h string) *NodeEnv { return NewNodeEnv(hwinfo.Facts{Hostname: h}) }
-	model := func(m string) *NodeEnv { return NewNodeEnv(hwinfo.Facts{CPU: hwinfo.CPU{ModelName: m}}) }
-	version := func(v string) *NodeEnv {
-		return NewNodeEnv(hwinfo.Facts{OSRelease: hwinfo.OSRelease{VersionID: v}})
-	}
-	for _, tt := range []struct {
-		id, src string
-		env     *NodeEnv
-		want    Truth
-		refused string // part of the refusal
-	}{
-		{id: "e01", src: `hostname() matches "compute-[01-20]"`, env: host("compute-29"), want: True},
-		{id: "e02", src: `hostname() matches "compute-[21-40]"`, env: host("compute-07"), want: True},
-		{id: "e03", src: `hostname() matches "^compute-(0[1-9]|1[0-9]|20)$"`, env: host("compute-21"), want: False},
-		{id: "e03 inside", src: `hostname() matches "^compute-(0[1-9]|1[0-9]|20)$"`, env: host("compute-20"), want: True},
-		{id: "e04", src: `cpuinfo.model_name matches "*Xeon*"`, refused: `use ".*Xeon.*" or contains "Xeon"`},
-		{id: "e04 dead branch", src: `false && cpuinfo.model_name matches "*Xeon*"`, refused: "missing argument to repetition"},
-		{id: "e04 folded", src: `cpuinfo.model_name matches "*" + "Xeon*"`, refused: "missing argument to repetition"},
-		{id: "e05", src: `let p = "*Xeon*"; cpuinfo.model_name matches p`, refused: "missing argument to repetition"},
-		{id: "e05 other fact", src: `cpuinfo.model_name matches hostname()`, refused: "must be constant"},
-		{id: "e06", src: `cpuinfo.model_name matches ".*Xeon.*"`, env: model("Intel(R) Xeon(R) Gold 6130 CPU @ 2.10GHz"), want: True},
-		{id: "e07", src: "# comment\ntrue", refused: "comments start with //"},
-		{id: "e08", src: "// comment\ntrue", env: host("x"), want: True},
-		{id: "e08 block", src: "/* a\nb */ true", env: host("x"), want: True},
-		{id: "e09", src: `osrelease.version_id >= 22`, refused: "mismatched types text and number"},
-		{id: "e10", src: `osrelease.version_id >= "9"`, env: version("22.04"), want: False},
-		{id: "e11", src: `cpuinfo.cpu_cores == "32"`, refused: "without quotes"},
-		{id: "e15", src: `len(reduce(1..36, #acc + #acc, "aaaaaaaaaa")) > 1`, refused: "reduce"},
-		{id: "e16", src: strings.Repeat("(", 1_000_000) + "true", refused: "bytes"},
-		{id: "e16 under the limit of bytes", src: strings.Repeat("(", 8000) + "true" + strings.Repeat(")", 8000), refused: "nested deeper"},
-		{id: "e17", src: `count(1..900, {hostname() matches fqdn()}) > 1`, refused: "ranges"},
-		{id: "e17 over flags", src: `count(cpuinfo.flags, {hostname() matches #}) > 1`, refused: "must be constant"},
-	} {
-		t.Run(tt.id, func(t *testing.T) {
-			c, err := CompileCondition(tt.src)
-			if tt.refused != "" {
-				var e *Error
-				if !errors.As(err, &e) || !strings.Contains(err.Error(), tt.refused) {
-					t.Fatalf("error %v, want one with %q", err, tt.refused)
-				}
-				return
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := c.Match(tt.env); got != tt.want {
-				t.Errorf("got %v, want %v", got, tt.want)
-			}
-			if got := c.Eval(tt.env).Value; got != tt.want {
-				t.Errorf("Eval: got %v, want %v", got, tt.want)
-			}
-		})
-	}
-}
-
-// The cases that are about requests, absence and comments.
-func TestCasesBesidesConditions(t *testing.T) {
-	t.Run("e12", func(t *testing.T) {
-		r := NewRequestEnv()
-		r.Request.JobResource.Mem.Bytes = math.MaxUint64
-		admits(t, r, `request.job_resource.mem.bytes > 0`, true)
-	})
-	t.Run("e13", func(t *testing.T) {
-		r := NewRequestEnv()
-		admits(t, r, `request.job_annotations["nope"] == nil`, false)
-		admits(t, r, `request.job_annotations["nope"] == ""`, true)
-		_, err := CompilePolicy(`request.job_name matches request.job_annotations["nope"]`)
-		if err == nil || !strings.Contains(err.Error(), "must be constant") {
-			t.Errorf("error %v", err)
-		}
-	})
-	t.Run("e14", func(t *testing.T) { // there is no nil that a comparison could meet
-		var nobody *NodeEnv
-		c := mustCondition(t, `cpuinfo.cpu_cores > 3`)
-		for _, env := range []*NodeEnv{nobody, NewNodeEnv(hwinfo.Facts{}), {}} {
-			if got := c.Match(env); got == True {
-				t.Errorf("an empty node matched")
-			}
-		}
-		if got := c.Match(NewNodeEnv(hwinfo.Facts{})); got != Unknown {
-			t.Errorf("absent cores: %v, want unknown", got)
-		}
-	})
-	t.Run("e18", func(t *testing.T) {
-		got := LintCondition(`cpuinfo.cpu_cores > 3 && // big ones hostname() matches "^compute"` + "\n")
-		if len(got) != 0 { // this one does not even compile
-			t.Errorf("got %+v", got)
-		}
-		got = LintCondition(`cpuinfo.cpu_cores > 3 // big ones && hostname() matches "^compute"` + "\n")
-		if len(got) != 1 || got[0].Code != LintSwallowedRest {
-			t.Errorf("got %+v", got)
-		}
-	})
-}
 
 func admits(t *testing.T, r *RequestEnv, src string, want bool) {
 	t.Helper()
