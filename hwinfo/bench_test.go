@@ -80,6 +80,7 @@ func buildServer(tb testing.TB, root string) {
 	for n := range 504 { // blocks of 2 GiB, as x86 uses from 64 GiB on
 		put(tb, root, fmt.Sprintf("sys/devices/system/memory/memory%d/state", n), []byte("online\n"))
 	}
+	put(tb, root, "proc/zoneinfo", zoneInfo(128, []uint64{4096, 520192, 131547136, 132120576}))
 	for n := range 240 {
 		dir := fmt.Sprintf("sys/bus/pci/devices/0000:%02x:00.0/", n)
 		modalias, driver := "pci:v00008086d0000352Asv00000000sd00000000bc06sc04i00\n", "pcieport"
@@ -137,6 +138,58 @@ func cpuTime(tb testing.TB) time.Duration {
 		tb.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// zoneInfo is as long as the kernel's: lines for each zone and CPU.
+func zoneInfo(cpus int, present []uint64) []byte {
+	var b bytes.Buffer
+	for zone, pages := range present {
+		fmt.Fprintf(&b, "Node %d, zone   Normal\n  pages free     1234567\n        min      1127\n        spanned  %d\n        present  %d\n        managed  %d\n", zone/2, pages, pages, pages-pages/64)
+		for cpu := range cpus {
+			fmt.Fprintf(&b, "    cpu: %d\n              count: 1234\n              high:  13458\n              batch: 63\n  vm stats threshold: 125\n", cpu)
+		}
+	}
+	return b.Bytes()
+}
+
+// TestBlocksByZones: one file stands for all states where it proves that none is offline, and only there.
+func TestBlocksByZones(t *testing.T) {
+	const blocks, page = 32, 4096
+	tests := []struct {
+		name    string
+		present uint64 // pages
+		offline int
+	}{
+		{"all of it", blocks << 30 / page, 0},
+		{"holes", blocks<<30/page - 100000, 0},
+		{"one block less", (blocks - 1) << 30 / page, 1},
+		{"half", (blocks / 2) << 30 / page, blocks / 2},
+		{"more than the blocks", (blocks + 1) << 30 / page, 3},
+		{"nothing", 0, 2},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			root := t.TempDir()
+			put(t, root, "sys/devices/system/memory/block_size_bytes", []byte("40000000\n"))
+			for n := range blocks {
+				state := "online\n"
+				if n < tt.offline {
+					state = "offline\n"
+				}
+				put(t, root, fmt.Sprintf("sys/devices/system/memory/memory%d/state", n), []byte(state))
+			}
+			if tt.present > 0 {
+				put(t, root, zoneFile, zoneInfo(2, []uint64{tt.present}))
+				put(t, root, "proc/meminfo", fmt.Appendf(nil, "MemTotal: %d kB\n", (tt.present-tt.present/64)*4))
+			}
+			f, w := Read(root)
+			b := f.Memory.Blocks
+			if b == nil || b.Online != uint64(blocks-tt.offline)<<30 || b.Offline != uint64(tt.offline)<<30 {
+				t.Errorf("got %+v, %v", b, w)
+			}
+			checkSnapshot(t, root, f)
+		})
+	}
 }
 
 // largeTree builds a node of any size: sockets of 64 CPUs and as many blocks of memory as CPUs.

@@ -30,7 +30,7 @@ func (r *reader) readMemory(nodes []NUMA) Memory {
 	m.Host, m.Device = nodeMemory(nodes, m.Total)
 	m.HugePages = r.readHugePages("sys/kernel/mm/hugepages")
 	m.Usable = usable(m.Total, m.HugePages)
-	m.Blocks = r.readBlocks()
+	m.Blocks = r.readBlocks(m.Total)
 	m.Modules = r.readModules()
 	return m
 }
@@ -157,7 +157,7 @@ func usable(total *uint64, pools []HugePages) *uint64 {
 }
 
 // readBlocks sums hot-pluggable memory. Block numbers need not begin at 0.
-func (r *reader) readBlocks() *MemoryBlocks {
+func (r *reader) readBlocks(total *uint64) *MemoryBlocks {
 	const dir = "sys/devices/system/memory"
 	text, err := r.t.attr(dir + "/block_size_bytes")
 	if err != nil {
@@ -172,7 +172,12 @@ func (r *reader) readBlocks() *MemoryBlocks {
 		return nil
 	}
 	b := MemoryBlocks{BlockSize: size}
-	for _, n := range r.numbered(dir, "memory", maxEntries) {
+	numbers := r.numbered(dir, "memory", maxEntries)
+	if r.allOnline(uint64(len(numbers)), size, total) {
+		b.Online = mulCapped(uint64(len(numbers)), size)
+		return &b
+	}
+	for _, n := range numbers {
 		source := fmt.Sprintf("%s/memory%d/state", dir, n)
 		state, err := r.t.attr(source)
 		switch {
@@ -185,4 +190,55 @@ func (r *reader) readBlocks() *MemoryBlocks {
 		}
 	}
 	return &b
+}
+
+const zoneFile = "proc/zoneinfo"
+
+// allOnline tells whether no block can be offline, since the zones hold more pages than all blocks but one have: one file
+// instead of the hundreds of states that a large machine has.
+func (r *reader) allOnline(blocks, size uint64, total *uint64) bool {
+	if total == nil || blocks < 16 {
+		return false
+	}
+	data, err := r.t.read(zoneFile, maxZones)
+	if err != nil {
+		return false
+	}
+	present, managed := parseZones(data)
+	page := pageSize(*total, managed)
+	memory := mulCapped(present, page)
+	return page > 0 && memory > mulCapped(blocks-1, size) && memory <= mulCapped(blocks, size)
+}
+
+// parseZones sums the pages of all zones: those in memory that is online, and those of them that the kernel hands out.
+func parseZones(data []byte) (present, managed uint64) {
+	for line := range lines(data) {
+		key, value, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok || key != "present" && key != "managed" {
+			continue
+		}
+		n, err := strconv.ParseUint(strings.TrimSpace(value), 10, 52)
+		if err != nil {
+			return 0, 0
+		}
+		if key == "present" {
+			present = addCapped(present, n)
+		} else {
+			managed = addCapped(managed, n)
+		}
+	}
+	return present, managed
+}
+
+// pageSize is what MemTotal was multiplied with; 0: none of the sizes that kernels have. No file states it.
+func pageSize(total, managed uint64) uint64 {
+	if managed == 0 {
+		return 0
+	}
+	for _, page := range []uint64{4 << 10, 16 << 10, 64 << 10} {
+		if per := total / managed; per >= page-page/8 && per <= page+page/8 {
+			return page
+		}
+	}
+	return 0
 }

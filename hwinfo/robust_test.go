@@ -116,7 +116,6 @@ func TestOneFileFails(t *testing.T) {
 		{"sys/devices/system/node/node1/cpulist", func(f Facts) bool { return len(f.NUMA) == 2 && f.NUMA[1].CPUs == nil }, func(f Facts) bool { return len(f.NUMA[0].CPUs) == 64 }},
 		{"sys/devices/system/node/node1/meminfo", func(f Facts) bool { return f.NUMA[1].Memory == nil }, func(f Facts) bool { return len(f.NUMA[1].CPUs) == 64 }},
 		{"sys/devices/system/memory/block_size_bytes", func(f Facts) bool { return f.Memory.Blocks == nil }, func(f Facts) bool { return f.Memory.Total != nil }},
-		{"sys/devices/system/memory/memory7/state", func(f Facts) bool { return f.Memory.Blocks.Online == 503<<31 }, func(f Facts) bool { return f.Memory.Total != nil }},
 		{"proc/self/cgroup", func(f Facts) bool { return f.Limits.Memory == nil }, func(f Facts) bool { return f.Memory.Total != nil }},
 		{"sys/devices/system/cpu/online", func(f Facts) bool { return true }, func(f Facts) bool { return deref(f.CPU.LogicalCPUs) == 128 && deref(f.CPU.Cores) == 64 }},
 		{"sys/devices/system/node", func(f Facts) bool { return len(f.NUMA) == 1 && f.NUMA[0].Implied }, func(f Facts) bool { return deref(f.CPU.Cores) == 64 }},

@@ -101,6 +101,9 @@ func scrub(name string, data []byte) []byte {
 		return []byte("DRIVER=" + ueventDriver(data) + "\n")
 	case path.Base(name) == "meminfo":
 		return keepLines(data, "MemTotal")
+	case name == zoneFile:
+		present, managed := parseZones(data)
+		return fmt.Appendf(nil, "present %d\nmanaged %d\n", present, managed)
 	case name == dmiTable:
 		return scrubDMI(data)
 	case name == sysinfoFile:

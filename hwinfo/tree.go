@@ -17,6 +17,7 @@ import (
 const (
 	maxFile     = 64 << 20 // a cpuinfo of 8192 CPUs is about 12 MiB
 	maxSmall    = 1 << 20  // meminfo, os-release
+	maxZones    = 16 << 20 // zoneinfo has some lines for each CPU and zone
 	maxHosts    = 16 << 20 // sites list their whole network
 	maxAttr     = 64 << 10 // sysfs attributes are one page
 	maxEntries  = 1 << 16  // names of one directory
