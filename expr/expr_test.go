@@ -2,12 +2,10 @@ package expr
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"substrate/hwinfo"
 )
@@ -25,133 +23,6 @@ func admits(t *testing.T, r *RequestEnv, src string, want bool) {
 	if (len(p.Explain(r)) == 0) != want {
 		t.Errorf("%s: Explain = %+v", src, p.Explain(r))
 	}
-}
-
-// refused is a source that must not compile, part of the message, and its place (column 0: any).
-type refused struct {
-	name, src, want string
-	line, column    int
-}
-
-func long(n int, part, join string) string {
-	return strings.TrimSuffix(strings.Repeat(part+join, n), join)
-}
-
-func TestRefusedForSize(t *testing.T) {
-	checkRefused(t, []refused{
-		{"empty", "", "empty", 1, 1},
-		{"space", " \n\t", "empty", 1, 1},
-		{"comment only", "// true", "empty", 1, 1},
-		{"block comment only", "/* true */", "empty", 1, 1},
-		{"unclosed comment", "true /* x", "unclosed comment", 1, 10},
-		{"invalid UTF-8", "true &&\n \xff", "UTF-8", 2, 2},
-		{"too long", `hostname() == "` + strings.Repeat("x", maxSource) + `"`, "bytes", 1, 1},
-		{"brackets of all kinds", strings.Repeat("([{", 40) + "1", "nested", 1, 101},
-		{"closing brackets do not hide depth", strings.Repeat(")(", 100) + strings.Repeat("(", 101), "nested", 1, 300},
-		{"prefix operators", strings.Repeat("!", 5000) + "true", "nested", 1, 101},
-		{"not not", strings.Repeat("not ", 3000) + "true", "nested", 1, 403},
-		{"minus minus", strings.Repeat("- ", 3000) + "1 == 1", "nested", 1, 201},
-		{"brackets in a text are text", `hostname() == "` + strings.Repeat("(", 200), "literal not terminated", 1, 216},
-		{"too many parts", long(600, "true", " and "), "parts", 1, 0},
-		{"chained comparisons double", strings.Repeat("1 < (", 40) + "1" + strings.Repeat(" < 2 ? 1 : 2) < 3", 40), "parts", 1, 0},
-		{"let doubles", "let a0 = hostname() + hostname(); " + doubling(40) + " a40 == \"x\"", "parts", 1, 0},
-	})
-}
-
-func TestRefusedBecauseNotInTheLanguage(t *testing.T) {
-	checkRefused(t, []refused{
-		{"range", `1..1e9 == [1]`, "ranges", 1, 2},
-		{"range in", `cpuinfo.cpu_cores in 1..1000000000`, "ranges", 1, 23},
-		{"now", `now() > now()`, "now is not part", 1, 1},
-		{"date", `date("2026-01-01") > date("2025-01-01")`, "date is not part", 1, 1},
-		{"repeat", `repeat("x", 1000000) == ""`, "repeat is not part", 1, 1},
-		{"replace", `replace(hostname(), "a", "b") == ""`, "replace is not part", 1, 1},
-		{"join", `join(cpuinfo.flags, "x") == ""`, "join is not part", 1, 1},
-		{"pipe into replace", `hostname() | replace("a", "b") == ""`, "replace is not part", 1, 14},
-		{"toJSON", `toJSON(cpuinfo.flags) == ""`, "toJSON is not part", 1, 1},
-		{"groupBy", `len(groupBy(cpuinfo.flags, #)) > 1`, "groupBy is not part", 1, 5},
-		{"text plus text", `hostname() + hostname() == "xx"`, "cannot be joined", 1, 12},
-		{"text plus constant", `"a" + hostname() == "ax"`, "cannot be joined", 1, 5},
-		{"text plus in a closure", `any(cpuinfo.flags, # + # == "")`, "cannot be joined", 1, 22},
-		{"any plus any", `first(map(cpuinfo.flags, #)) + "x" == ""`, "cannot be joined", 1, 0},
-		{"nested closures", `any(cpuinfo.flags, any(osrelease.id_like, # == "x"))`, "nested", 1, 20},
-		{"modalias in a closure", `any(cpuinfo.flags, modalias.match("x"))`, "closure", 1, 0},
-		{"pattern of modalias", `modalias.match(hostname())`, "must be constant", 1, 0},
-		{"long glob", `modalias.match("` + strings.Repeat("*a", 300) + `")`, "512 bytes", 1, 16},
-		{"large regular expression", `hostname() matches "a{1000}b{1000}c{1000}d{1000}e{1000}f"`, "too large", 1, 20},
-		{"many regular expressions", long(20, `hostname() matches "a{999}"`, " or "), "too large", 1, 0},
-		{"let in a closure", `any(cpuinfo.flags, {let y = #; y == "x"})`, "closure", 1, 0},
-		{"unused let", `let x = 3; true`, "never used", 1, 5},
-		{"let over a group", `let cpuinfo = 3; cpuinfo == 3`, "already taken", 1, 5},
-		{"sequence", `true; true`, "only one expression", 1, 1},
-		{"map", `{"a": 1}.a == 1`, "maps", 1, 1},
-		{"bytes", `b"a" == b"a"`, "byte texts", 1, 1},
-		{"env", `$env["cpuinfo"] == nil`, "$env", 1, 1},
-		{"coalesce", `(osrelease.variant_id ?? "x") == "x"`, "??", 1, 0},
-	})
-}
-
-func TestRefusedWithHint(t *testing.T) {
-	checkRefused(t, []refused{
-		{"group", `cpuinfo == cpuinfo`, "is a group", 1, 1},
-		{"field in a group", `"model" in cpuinfo`, "is a group", 1, 12},
-		{"function as a value", `hostname == "x"`, "is a function", 1, 1},
-		{"method as a value", `modalias.match == nil`, "is a function", 1, 10},
-		{"number", `cpuinfo.cpu_cores`, "must be true or false, this is a number", 1, 0},
-		{"text", `true and hostname()`, "must be true or false, this is text", 1, 10},
-		{"list", `cpuinfo.flags`, "a list", 1, 0},
-		{"mixed", `(true ? 1 : "x") == 1 ? first([1, "x"]) : true`, "depends on the input", 1, 0},
-		{"constants that wrap", `cpuinfo.cpu_cores > 9223372036854775807 + 1`, "too large", 1, 41},
-		{"constant product that wraps", `cpuinfo.cpu_cores > 4294967296 * 4294967296`, "too large", 1, 32},
-		{"division by constant zero", `cpuinfo.cpu_cores % 0 == 1 % 0`, "divide by zero", 1, 0},
-		{"second line", "true &&\n  cpuinfo.cpu_core > 3", "did you mean cpuinfo.cpu_cores?", 2, 11},
-		{"unknown group", `cpuinf.model > 3`, "did you mean cpuinfo?", 1, 1},
-		{"unknown field", `osrelease.nothing == ""`, "known here: id, id_like", 1, 11},
-		{"memory is not in the language", `meminfo.total > 3`, "known here: hostname()", 1, 1},
-		{"Go names do not show", `cpuinfo.VendorID == "x"`, "did you mean cpuinfo.vendor_id?", 1, 9},
-		{"unexported fields do not show", `absent == 3`, "unknown name absent", 1, 1},
-		{"one equals sign", `cpuinfo.cpu_cores = 3`, "== compares", 1, 19},
-		{"one ampersand", `true & true`, "&&", 1, 6},
-		{"upper case", `true AND true`, "lower case", 1, 6},
-		{"escape", `hostname() matches "node\d+"`, "backslash twice", 1, 0},
-		{"unclosed", `(true`, "ends too early", 1, 5},
-	})
-}
-
-func checkRefused(t *testing.T, cases []refused) {
-	t.Helper()
-	for _, tt := range cases {
-		t.Run(tt.name, func(t *testing.T) {
-			start := time.Now()
-			_, err := CompileCondition(tt.src)
-			if d := time.Since(start); d > 3*time.Second {
-				t.Errorf("took %v", d)
-			}
-			var e *Error
-			if !errors.As(err, &e) {
-				t.Fatalf("error %v, want *Error", err)
-			}
-			if !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("error %q, want one with %q", err, tt.want)
-			}
-			if e.Line != tt.line || tt.column != 0 && e.Column != tt.column {
-				t.Errorf("at %d:%d, want %d:%d: %v", e.Line, e.Column, tt.line, tt.column, err)
-			}
-			for _, leak := range []string{"goroutine", ".go:", "expr.", "interface {}", "runtime", "reflect"} {
-				if strings.Contains(e.Message, leak) {
-					t.Errorf("message %q shows %q", e.Message, leak)
-				}
-			}
-		})
-	}
-}
-
-func doubling(n int) string {
-	var b strings.Builder
-	for i := 1; i <= n; i++ {
-		fmt.Fprintf(&b, "let a%d = [a%d, a%d]; ", i, i-1, i-1)
-	}
-	return b.String()
 }
 
 // What people may write and did at other sites.

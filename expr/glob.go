@@ -15,9 +15,10 @@ type glob struct {
 }
 
 type token struct {
-	kind tokenKind
-	char byte
-	set  *[4]uint64
+	kind  tokenKind
+	char  byte
+	stars uint16 // anyText tokens from here on
+	set   *[4]uint64
 }
 
 type tokenKind uint8
@@ -80,6 +81,13 @@ func parseGlob(pattern string) *glob {
 		prefix[i] = g.tokens[i].char
 	}
 	g.prefix, g.tokens = string(prefix), slices.Clone(g.tokens[n:])
+	stars := uint16(0)
+	for i := len(g.tokens) - 1; i >= 0; i-- {
+		if g.tokens[i].kind == anyText {
+			stars++
+		}
+		g.tokens[i].stars = stars
+	}
 	return g
 }
 
@@ -174,6 +182,9 @@ func addClass(set *[4]uint64, name string) bool {
 	return ok
 }
 
+// least is how many characters the tokens from one on take at least.
+func (g *glob) least(from int) int { return len(g.tokens) - from - int(g.tokens[from].stars) }
+
 // match holds two positions only, so its cost is at most len(pattern)·len(text).
 func (g *glob) match(text string) bool {
 	if g.never || !strings.HasPrefix(text, g.prefix) {
@@ -190,7 +201,9 @@ func (g *glob) match(text string) bool {
 			p++
 			i++
 		case star >= 0:
-			mark++
+			if mark++; len(text)-mark < g.least(star) {
+				return false
+			}
 			p, i = star+1, mark
 		default:
 			return false

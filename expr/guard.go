@@ -13,6 +13,7 @@ const (
 	maxNodes   = 1000     // parts of the tree, after `let` is replaced by its value
 	maxGlob    = 512      // bytes of one modalias pattern
 	maxPattern = 5000     // states of all regular expressions of one expression
+	perClosure = 25       // how much dearer a regular expression is that a whole list is held against
 	maxMemory  = 20_000   // elements that one run may make
 )
 

@@ -12,6 +12,7 @@ const (
 	maxText     = 1024     // bytes of one text
 	maxListText = 16 << 10 // bytes of one list of texts
 	maxDevices  = 4096
+	maxAlias    = 128 // bytes of one modalias; those of PCI have 54
 )
 
 // NodeEnv is what a condition sees of one node. NewNodeEnv makes it; it does not change
@@ -203,7 +204,7 @@ type devices struct {
 func newDevices(pci []hwinfo.PCI) *devices {
 	d := &devices{}
 	for _, p := range pci[:min(len(pci), maxDevices)] {
-		if alias := strings.TrimRight(p.Modalias, "\n"); alias != "" && len(alias) <= maxText {
+		if alias := strings.TrimRight(p.Modalias, "\n"); alias != "" && len(alias) <= maxAlias {
 			d.list = append(d.list, alias)
 		}
 	}

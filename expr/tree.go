@@ -464,7 +464,11 @@ func (r *reader) pattern(n *ast.BinaryNode) *syntax.Regexp {
 		r.fail(p, globHint(p.Value), "%v", err)
 		return nil
 	}
-	if r.states -= states(re); r.states < 0 {
+	cost := states(re)
+	if r.closure {
+		cost *= perClosure
+	}
+	if r.states -= cost; r.states < 0 {
 		r.fail(p, "", "the regular expressions are too large")
 	}
 	return re
