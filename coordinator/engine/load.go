@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
@@ -235,7 +236,14 @@ func (e *Engine) loadWorkflows(ctx context.Context, s *state) error {
 
 // loadAllocations puts every allocation back into the state its record tells.
 func (e *Engine) loadAllocations(ctx context.Context, s *state) error {
+	gone := map[string]bool{} // workflows that are being erased
+	if err := each(ctx, e, prefixExpired, func(id string, _ time.Time) error { gone[id] = true; return nil }); err != nil {
+		return err
+	}
 	return each(ctx, e, prefixAlloc, func(id string, rec allocRecord) error {
+		if wf, _, _ := strings.Cut(id, "/"); gone[wf] {
+			return nil
+		}
 		a := s.allocation(coordinator.AllocationID(id))
 		if a == nil {
 			e.opt.Log.Warn("record of an unknown allocation is left alone", "alloc", id)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"substrate/coordinator"
@@ -9,8 +10,8 @@ import (
 
 const sweepEvery = time.Hour
 
-// sweep removes output that is older than retention.logs, once an hour until ctx ends. Output of
-// workflows that have not ended is kept whatever its age.
+// sweep removes once an hour, until ctx ends, what `retention` says is old enough. Work that has not ended is
+// kept whatever its age.
 func (e *Engine) sweep(ctx context.Context) {
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
@@ -19,14 +20,19 @@ func (e *Engine) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if err := e.sweepOnce(ctx); err != nil {
-				e.opt.Log.Warn("old output could not be removed", "err", err)
+			if err := e.sweepOnce(ctx); err != nil && ctx.Err() == nil {
+				e.opt.Log.Warn("not all that is old could be removed", "err", err)
 			}
 		}
 	}
 }
 
 func (e *Engine) sweepOnce(ctx context.Context) error {
+	return errors.Join(e.expireWorkflows(ctx), e.expireEvents(ctx), e.expireRevisions(ctx), e.expireOutput(ctx))
+}
+
+// expireOutput removes output that is older than retention.logs.
+func (e *Engine) expireOutput(ctx context.Context) error {
 	var keepFor *time.Duration
 	open := map[coordinator.WorkflowID]bool{}
 	err := e.view(ctx, func(s *state) {
