@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -34,17 +35,19 @@ func (a *app) configPlanCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			against := ""
 			var p *apiv1.PlanConfigResponse
 			if dir == "" {
 				p, err = invoke(cmd.Context(), a, "planning the configuration", longCallTimeout, (*connection).planConfig,
 					&apiv1.PlanConfigRequest{Yaml: data, File: args[0]})
 			} else {
+				against = running
 				p, err = a.planOffline(cmd.Context(), args[0], data, dir, running)
 			}
 			if err != nil {
 				return err
 			}
-			return a.showPlan(p)
+			return a.showPlan(p, against)
 		},
 	}
 	cmd.Flags().StringVar(&dir, "nodes", "", "plan for the nodes in this directory instead of a coordinator's")
@@ -127,14 +130,14 @@ func sameFields[M proto.Message](v any, m M) (M, error) {
 // errChanges is the exit code of a question that was answered with yes; there is nothing to say.
 func errChanges() error { return &failure{code: exitChanges} }
 
-func (a *app) showPlan(p *apiv1.PlanConfigResponse) error {
+func (a *app) showPlan(p *apiv1.PlanConfigResponse, against string) error {
 	if a.output == "json" || a.output == "yaml" {
 		if err := a.show(p, table{}); err != nil {
 			return err
 		}
 	} else {
 		printDiagnostics(a.errOut, p.GetDiagnostics())
-		a.printPlan(p)
+		a.printPlan(p, against)
 	}
 	if p.GetChanged() {
 		return errChanges()
@@ -142,7 +145,7 @@ func (a *app) showPlan(p *apiv1.PlanConfigResponse) error {
 	return nil
 }
 
-func (a *app) printPlan(p *apiv1.PlanConfigResponse) {
+func (a *app) printPlan(p *apiv1.PlanConfigResponse, against string) {
 	if a.output == "name" || a.quiet {
 		for _, d := range p.GetDefinitions() {
 			fmt.Fprintln(a.out, d.GetDefinition())
@@ -172,11 +175,11 @@ func (a *app) printPlan(p *apiv1.PlanConfigResponse) {
 	if b := before.GetPerHour(); before != nil && before.PerHour != nil {
 		a.say("Before: %.2f USD per hour", b)
 	}
-	against := "against no configuration"
 	if r := p.GetRevision(); r > 0 {
-		against = fmt.Sprintf("against revision %d", r)
+		against = fmt.Sprintf("revision %d", r)
 	}
-	a.say("%s, %d would change definition, %d would have none, %s", counted(int(p.GetNodes()), "node"), p.GetNodesMoved(), p.GetNodesUnassigned(), against)
+	a.say("%s, %d would change definition, %d would have none; compared with %s", counted(int(p.GetNodes()), "node"),
+		p.GetNodesMoved(), p.GetNodesUnassigned(), cmp.Or(against, "no configuration"))
 	if n := p.GetNodesUnreported(); n > 0 {
 		a.say("%d of them have not reported: nothing is known of them", n)
 	}

@@ -339,10 +339,10 @@ func costOf(c *config.Checked, definition func(int) coordinator.DefinitionID, no
 // configuration says what differs in the text itself.
 func (p *Plan) configuration(was, is *config.Checked) {
 	if was == nil {
-		was = &config.Checked{}
-	} else {
-		p.Revision = was.Config.Revision
+		p.definitions(nil, is.Config.Definitions)
+		return
 	}
+	p.Revision = was.Config.Revision
 	for _, s := range []struct {
 		name     string
 		was, now any

@@ -318,9 +318,9 @@ func deviceAtoms(f hwinfo.Facts) []atom {
 func hardware(f hwinfo.Facts) string {
 	parts := []string{cmp.Or(f.CPU.ModelName, f.CPU.VendorID, f.CPU.Arch, "unknown processor")}
 	if n := f.CPU.Sockets; n != nil {
-		parts = append(parts, fmt.Sprintf("%d sockets", *n))
+		parts = append(parts, plural(*n, "socket"))
 	}
-	parts = append(parts, fmt.Sprintf("%d cores", *f.CPU.Cores), coordinator.Bytes(*f.Memory.Total).String())
+	parts = append(parts, plural(*f.CPU.Cores, "core"), coordinator.Bytes(*f.Memory.Total).String())
 	gpus := map[string]int{}
 	for _, g := range f.GPUs {
 		gpus[cmp.Or(g.Model, g.Resource)]++
@@ -329,6 +329,13 @@ func hardware(f hwinfo.Facts) string {
 		parts = append(parts, fmt.Sprintf("%d × %s", gpus[name], name))
 	}
 	return strings.Join(parts, ", ")
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
 
 // name is vendor, cores, memory and what is special, as in intel-32c-128g-v100x4.
