@@ -2,15 +2,11 @@ package hwinfo
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,66 +14,6 @@ import (
 
 	"pgregory.net/rapid"
 )
-
-// TestLscpu holds the counts of this machine to those of util-linux.
-func TestLscpu(t *testing.T) {
-	out, err := exec.Command("lscpu", "-J").Output()
-	if errors.Is(err, exec.ErrNotFound) || runtime.GOOS != "linux" {
-		if os.Getenv("CI") != "" {
-			t.Fatal("lscpu is not installed: make deps installs it")
-		}
-		t.Skip("NOT COMPARED with lscpu, which is not installed: make deps installs it")
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	var doc struct {
-		Fields []field `json:"lscpu"`
-	}
-	if err := json.Unmarshal(out, &doc); err != nil {
-		t.Fatal(err)
-	}
-	values := map[string]string{}
-	flatten(doc.Fields, values)
-	f, warnings := Read("/")
-	t.Log(warnings)
-	number := func(key string) int {
-		n, err := strconv.Atoi(values[key])
-		if err != nil {
-			t.Fatalf("lscpu says %q for %s", values[key], key)
-		}
-		return n
-	}
-	sockets, perSocket, threads := number("Socket(s):"), number("Core(s) per socket:"), number("Thread(s) per core:")
-	if got, want := deref(f.CPU.Sockets), sockets; got != want {
-		t.Errorf("%d sockets, lscpu says %d", got, want)
-	}
-	if got, want := deref(f.CPU.Cores), sockets*perSocket; got != want {
-		t.Errorf("%d cores, lscpu says %d", got, want)
-	}
-	if got, want := deref(f.CPU.ThreadsPerCore), threads; got != want {
-		t.Errorf("%d threads per core, lscpu says %d", got, want)
-	}
-	if got, want := deref(f.CPU.LogicalCPUs), number("CPU(s):"); got != want {
-		t.Errorf("%d CPUs, lscpu says %d", got, want)
-	}
-	if got, want := f.Uname.Machine, values["Architecture:"]; got != want {
-		t.Errorf("machine %q, lscpu says %q", got, want)
-	}
-}
-
-type field struct {
-	Name     string  `json:"field"`
-	Data     string  `json:"data"`
-	Children []field `json:"children"`
-}
-
-func flatten(fields []field, into map[string]string) {
-	for _, f := range fields {
-		into[f.Name] = f.Data
-		flatten(f.Children, into)
-	}
-}
 
 func deref(n *int) int {
 	if n == nil {

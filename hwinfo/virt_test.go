@@ -10,59 +10,69 @@ import (
 	"testing"
 )
 
-// TestMachine: texts of firmware as machines and clouds write them.
-func TestMachine(t *testing.T) {
-	const (
-		guestX86 = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: X\nflags\t\t: fpu hypervisor\n"
-		bareX86  = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: X\nflags\t\t: fpu vmx\n"
-		arm      = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n"
-		power    = "processor\t: 0\ncpu\t\t: POWER9\nrevision\t: 2.2\n\ntimebase\t: 512000000\n"
-		s390     = "vendor_id       : IBM/S390\n# processors    : 1\nprocessor 0: version = FF,  identification = 1234,  machine = 3931\n"
-	)
-	id := func(vendor, product string) map[string]string {
-		return map[string]string{dmiDir + "/sys_vendor": vendor + "\n", dmiDir + "/product_name": product + "\n"}
+// Texts of /proc/cpuinfo.
+const (
+	guestX86 = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: X\nflags\t\t: fpu hypervisor\n"
+	bareX86  = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: X\nflags\t\t: fpu vmx\n"
+	arm      = "processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd40\n"
+	power    = "processor\t: 0\ncpu\t\t: POWER9\nrevision\t: 2.2\n\ntimebase\t: 512000000\n"
+	s390     = "vendor_id       : IBM/S390\n# processors    : 1\nprocessor 0: version = FF,  identification = 1234,  machine = 3931\n"
+)
+
+type machineCase struct {
+	name  string
+	cpu   string
+	files map[string]string
+	want  Machine
+}
+
+// firmware is what a machine says of itself.
+func firmware(vendor, product string, more ...string) map[string]string {
+	m := map[string]string{dmiDir + "/sys_vendor": vendor + "\n", dmiDir + "/product_name": product + "\n"}
+	for i := 0; i+1 < len(more); i += 2 {
+		m[more[i]] = more[i+1]
 	}
-	with := func(m map[string]string, more ...string) map[string]string {
-		for i := 0; i+1 < len(more); i += 2 {
-			m[more[i]] = more[i+1]
-		}
-		return m
-	}
-	tests := []struct {
-		name  string
-		cpu   string
-		files map[string]string
-		want  Machine
-	}{
-		{"server", bareX86, id("Dell Inc.", "PowerEdge R750"), Machine{Vendor: "Dell Inc.", Product: "PowerEdge R750", Virtualization: "none"}},
-		{"board without names", bareX86, id("To Be Filled By O.E.M.", "System Product Name"), Machine{Virtualization: "none"}},
-		{"nitro", guestX86, id("Amazon EC2", "p5.48xlarge"),
+	return m
+}
+
+// namedMachines have texts of firmware as machines and clouds write them.
+func namedMachines() []machineCase {
+	return []machineCase{
+		{"server", bareX86, firmware("Dell Inc.", "PowerEdge R750"), Machine{Vendor: "Dell Inc.", Product: "PowerEdge R750", Virtualization: "none"}},
+		{"board without names", bareX86, firmware("To Be Filled By O.E.M.", "System Product Name"), Machine{Virtualization: "none"}},
+		{"nitro", guestX86, firmware("Amazon EC2", "p5.48xlarge"),
 			Machine{Vendor: "Amazon EC2", Product: "p5.48xlarge", Virtualization: "amazon", Cloud: "aws", InstanceType: "p5.48xlarge"}},
-		{"rented whole", bareX86, id("Amazon EC2", "i3.metal"),
+		{"rented whole", bareX86, firmware("Amazon EC2", "i3.metal"),
 			Machine{Vendor: "Amazon EC2", Product: "i3.metal", Virtualization: "none", Cloud: "aws", InstanceType: "i3.metal"}},
-		{"rented whole, Arm", arm, id("Amazon EC2", "c7g.metal"),
+		{"rented whole, Arm", arm, firmware("Amazon EC2", "c7g.metal"),
 			Machine{Vendor: "Amazon EC2", Product: "c7g.metal", Virtualization: "none", Cloud: "aws", InstanceType: "c7g.metal"}},
-		{"Graviton", arm, id("Amazon EC2", "c7g.16xlarge"),
+		{"Graviton", arm, firmware("Amazon EC2", "c7g.16xlarge"),
 			Machine{Vendor: "Amazon EC2", Product: "c7g.16xlarge", Virtualization: "amazon", Cloud: "aws", InstanceType: "c7g.16xlarge"}},
-		{"older Amazon", guestX86, with(id("Xen", "HVM domU"), dmiDir+"/bios_version", "4.11.amazon\n", "sys/hypervisor/type", "xen\n"),
+		{"older Amazon", guestX86, firmware("Xen", "HVM domU", dmiDir+"/bios_version", "4.11.amazon\n", "sys/hypervisor/type", "xen\n"),
 			Machine{Vendor: "Xen", Product: "HVM domU", Virtualization: "xen", Cloud: "aws"}},
-		{"Google", guestX86, id("Google", "Google Compute Engine"),
+		{"Google", guestX86, firmware("Google", "Google Compute Engine"),
 			Machine{Vendor: "Google", Product: "Google Compute Engine", Virtualization: "google", Cloud: "gcp"}},
-		{"Azure", guestX86, with(id("Microsoft Corporation", "Virtual Machine"), cloudFile, "azure\n"),
+		{"Azure", guestX86, firmware("Microsoft Corporation", "Virtual Machine", cloudFile, "azure\n"),
 			Machine{Vendor: "Microsoft Corporation", Product: "Virtual Machine", Virtualization: "microsoft", Cloud: "azure"}},
-		{"Hyper-V at home", guestX86, id("Microsoft Corporation", "Virtual Machine"),
+		{"Hyper-V at home", guestX86, firmware("Microsoft Corporation", "Virtual Machine"),
 			Machine{Vendor: "Microsoft Corporation", Product: "Virtual Machine", Virtualization: "microsoft"}},
-		{"a notebook of that vendor", bareX86, id("Microsoft Corporation", "Surface Laptop"),
+		{"a notebook of that vendor", bareX86, firmware("Microsoft Corporation", "Surface Laptop"),
 			Machine{Vendor: "Microsoft Corporation", Product: "Surface Laptop", Virtualization: "none"}},
-		{"VMware", guestX86, id("VMware, Inc.", "VMware Virtual Platform"),
+		{"VMware", guestX86, firmware("VMware, Inc.", "VMware Virtual Platform"),
 			Machine{Vendor: "VMware, Inc.", Product: "VMware Virtual Platform", Virtualization: "vmware"}},
-		{"VirtualBox", guestX86, id("innotek GmbH", "VirtualBox"), Machine{Vendor: "innotek GmbH", Product: "VirtualBox", Virtualization: "oracle"}},
-		{"QEMU without a module", guestX86, id("QEMU", "Standard PC (Q35 + ICH9, 2009)"),
+		{"VirtualBox", guestX86, firmware("innotek GmbH", "VirtualBox"), Machine{Vendor: "innotek GmbH", Product: "VirtualBox", Virtualization: "oracle"}},
+		{"QEMU without a module", guestX86, firmware("QEMU", "Standard PC (Q35 + ICH9, 2009)"),
 			Machine{Vendor: "QEMU", Product: "Standard PC (Q35 + ICH9, 2009)", Virtualization: "qemu"}},
-		{"QEMU with KVM", guestX86, with(id("QEMU", "Standard PC (Q35 + ICH9, 2009)"), clockFile, "kvm-clock tsc acpi_pm \n"),
+		{"QEMU with KVM", guestX86, firmware("QEMU", "Standard PC (Q35 + ICH9, 2009)", clockFile, "kvm-clock tsc acpi_pm \n"),
 			Machine{Vendor: "QEMU", Product: "Standard PC (Q35 + ICH9, 2009)", Virtualization: "kvm"}},
-		{"OpenStack", guestX86, id("OpenStack Foundation", "OpenStack Nova"),
+		{"OpenStack", guestX86, firmware("OpenStack Foundation", "OpenStack Nova"),
 			Machine{Vendor: "OpenStack Foundation", Product: "OpenStack Nova", Virtualization: "kvm", Cloud: "openstack"}},
+	}
+}
+
+// otherMachines are known by something else.
+func otherMachines() []machineCase {
+	return []machineCase{
 		{"no firmware, a clock", guestX86, map[string]string{clockFile: "kvm-clock tsc\n"}, Machine{Virtualization: "kvm"}},
 		{"no firmware, no clock", guestX86, nil, Machine{Virtualization: "vm-other"}},
 		{"Xen's own domain", guestX86, map[string]string{"sys/hypervisor/type": "xen\n", "proc/xen/capabilities": "control_d\n"}, Machine{Virtualization: "none"}},
@@ -70,7 +80,7 @@ func TestMachine(t *testing.T) {
 		{"board", arm, map[string]string{"proc/device-tree/model": "Raspberry Pi 4 Model B Rev 1.4\x00",
 			"proc/device-tree/compatible": "raspberrypi,4-model-b\x00brcm,bcm2711\x00"},
 			Machine{Vendor: "raspberrypi", Product: "Raspberry Pi 4 Model B Rev 1.4", Virtualization: "none"}},
-		{"Arm server", arm, id("NVIDIA", "GH200 P4242"), Machine{Vendor: "NVIDIA", Product: "GH200 P4242", Virtualization: "none"}},
+		{"Arm server", arm, firmware("NVIDIA", "GH200 P4242"), Machine{Vendor: "NVIDIA", Product: "GH200 P4242", Virtualization: "none"}},
 		{"Arm of which nothing is known", arm, nil, Machine{}},
 		{"KVM by device tree", arm, map[string]string{"proc/device-tree/model": "linux,dummy-virt\x00",
 			"proc/device-tree/hypervisor/compatible": "linux,kvm\x00"}, Machine{Product: "linux,dummy-virt", Virtualization: "kvm"}},
@@ -89,7 +99,10 @@ func TestMachine(t *testing.T) {
 			Machine{Virtualization: "microsoft", Container: "wsl"}},
 		{"a cloud by another name", guestX86, map[string]string{cloudFile: "../../etc/passwd\n"}, Machine{Virtualization: "vm-other"}},
 	}
-	for _, tt := range tests {
+}
+
+func TestMachine(t *testing.T) {
+	for _, tt := range slices.Concat(namedMachines(), otherMachines()) {
 		t.Run(tt.name, func(t *testing.T) {
 			root := t.TempDir()
 			put(t, root, "proc/cpuinfo", []byte(tt.cpu))

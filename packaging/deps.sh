@@ -1,10 +1,11 @@
 #!/bin/sh
-# Installs what the tests compare with or run: lscpu (util-linux), lspci (pciutils), numactl.
+# Installs what the tests compare with or run: lscpu, lsblk, lsmem (util-linux), lspci (pciutils), numactl, slurmd.
 set -eu
 missing=""
-command -v lscpu >/dev/null || missing="$missing util-linux"
+command -v lscpu >/dev/null && command -v lsblk >/dev/null && command -v lsmem >/dev/null || missing="$missing util-linux"
 command -v lspci >/dev/null || missing="$missing pciutils"
 command -v numactl >/dev/null || missing="$missing numactl"
+[ -x /usr/sbin/slurmd ] || command -v slurmd >/dev/null || missing="$missing slurmd"
 command -v ps >/dev/null || missing="$missing procps"
 [ -z "$missing" ] && exit 0
 echo "installing:$missing"
