@@ -21,6 +21,8 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"substrate/agent/runtime"
+	"substrate/hwinfo"
+	"substrate/hwinfo/probe"
 	"substrate/proto/agentv1"
 )
 
@@ -51,6 +53,8 @@ type Options struct {
 	// should stay below the node loss window, or a restarted coordinator gives up on a node too early.
 	ReconnectMax time.Duration
 	Log          *slog.Logger
+	// Ask asks programs about the GPUs of the node below a root; nil asks those of this machine.
+	Ask func(ctx context.Context, root string) (hwinfo.Answers, []hwinfo.Warning)
 	// Ready is called once, after the first hardware report went out. It may be nil.
 	Ready func()
 	// Dial replaces the network in tests.
@@ -83,6 +87,9 @@ func New(opts Options) (*Agent, error) {
 	if opts.ReconnectMax == 0 {
 		opts.ReconnectMax = DefaultReconnectMax
 	}
+	if opts.Ask == nil {
+		opts.Ask = new(probe.Asker).Ask
+	}
 	if opts.Runtimes == nil {
 		opts.Runtimes = []string{"process"}
 	}
@@ -105,11 +112,12 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer a.fence.close()
 	defer a.table.close()
 	g, ctx := errgroup.WithContext(ctx)
-	known := make(chan struct{})
+	known, answered := make(chan struct{}), make(chan struct{})
 	g.Go(func() error { return a.follow(ctx, known) })
+	g.Go(func() error { a.node.ask(ctx, a.opts.Ask, answered); return nil })
 	g.Go(func() error { a.node.evaluate(ctx); return nil })
 	g.Go(func() error {
-		a.node.read()
+		a.node.readFirst(ctx, answered)
 		select {
 		case <-known:
 		case <-ctx.Done():

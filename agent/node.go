@@ -19,7 +19,10 @@ type node struct {
 	wake chan struct{} // there are news for the stream
 	work chan struct{} // there is a configuration to evaluate
 
+	reading sync.Mutex // held while the hardware is read, so that the newest reading is the one that stays
+
 	mu        sync.Mutex
+	asked     asked // about GPUs
 	wanted    *agentv1.Configuration
 	env       *expr.NodeEnv
 	threads   int // per core, at least 1
@@ -39,7 +42,13 @@ func newNode(root string) *node {
 
 // read reads the hardware and makes a report of it if it is another one than before.
 func (n *node) read() *expr.NodeEnv {
-	facts, warnings := hwinfo.Read(n.root)
+	n.reading.Lock()
+	defer n.reading.Unlock()
+	n.mu.Lock()
+	told := n.asked
+	n.mu.Unlock()
+	facts, warnings := hwinfo.ReadWith(n.root, told.answers)
+	warnings = append(warnings, told.warnings...)
 	report, err := proto.HardwareReport(facts, warnings)
 	if err != nil {
 		// What is too large to tell is still true: conditions are evaluated, the report says why.
@@ -52,7 +61,8 @@ func (n *node) read() *expr.NodeEnv {
 	if t := facts.CPU.ThreadsPerCore; t != nil && *t > 1 {
 		n.threads = *t
 	}
-	if n.hardware == nil || string(n.hardware.Digest) != string(report.Digest) {
+	same := func(a, b *agentv1.Warning) bool { return a.Source == b.Source && a.Message == b.Message }
+	if n.hardware == nil || string(n.hardware.Digest) != string(report.Digest) || !slices.EqualFunc(n.hardware.Warnings, report.Warnings, same) {
 		n.reports.hardware++
 		poke(n.wake)
 	}

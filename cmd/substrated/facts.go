@@ -74,7 +74,7 @@ func inspectCommand() *cobra.Command {
 			return err
 		}
 		var r report
-		r.Facts, r.Warnings = hwinfo.Read(*dir)
+		r.Facts, r.Warnings = readNode(cmd.Context(), *dir)
 		if *conditions != "" {
 			var err error
 			if r.Conditions, err = evaluate(*conditions, r.Facts); err != nil {
@@ -169,14 +169,14 @@ func snapshotCommand() *cobra.Command {
 			"They hold no serial numbers and no addresses; inspect and eval read them with --root DIR.",
 	}
 	dir := rootFlag(cmd)
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if args[0] == "" {
 			return usage(errors.New("cannot take snapshot: the directory's name is empty"), "")
 		}
 		if err := checkRoot(*dir); err != nil {
 			return err
 		}
-		return hwinfo.Snapshot(*dir, args[0])
+		return snapshotNode(cmd.Context(), *dir, args[0])
 	}
 	return cmd
 }
@@ -282,7 +282,21 @@ func devices(p printer, f *hwinfo.Facts) {
 		if !g.Driver {
 			state = ", no driver"
 		}
+		if s := g.Split; s != nil {
+			state += fmt.Sprintf(", %s: %d instances", s.Mode, s.Instances)
+		}
 		p.line("gpu "+g.Address, "%s", strings.TrimSpace(g.Resource+" "+g.Model)+state)
 	}
-	p.line("pci functions", "%d", len(f.PCI))
+	fabrics(p, f)
+	for _, d := range f.Disks {
+		p.gibibytes(strings.TrimSpace("disk "+d.Name+" "+d.Transport), d.Size)
+	}
+	for _, n := range f.NICs {
+		if n.Mbps != nil {
+			p.line(strings.TrimSpace("nic "+n.Name+" "+n.LinkLayer), "%d Mb/s", *n.Mbps)
+		}
+	}
+	if f.PCI != nil {
+		p.line("pci functions", "%d", len(f.PCI))
+	}
 }
