@@ -109,6 +109,57 @@ func TestEvalNamesWhatWasFalse(t *testing.T) {
 	}
 }
 
+// The same for what people compare with: the smallest part is named, with what it saw.
+func TestReasons(t *testing.T) {
+	f := gpuNode()
+	f.CPU.Microcode = ""
+	env := NewNodeEnv(f)
+	for _, tt := range []struct{ name, src, want string }{
+		{"version as text", `osrelease.version_id >= "9"`, `osrelease.version_id >= "9"=false {"osrelease.version_id":"22.04"}`},
+		{"version as a number", `float(osrelease.version_id) >= 24 and osrelease.id == "ubuntu"`, `float(osrelease.version_id) >= 24=false {"osrelease.version_id":"22.04"}`},
+		{"part of a version", `int(split(osrelease.version_id, ".")[0]) >= 24`, `int(split(osrelease.version_id, ".")[0]) >= 24=false {"osrelease.version_id":"22.04"}`},
+		{"in", `osrelease.id in ["rhel", "rocky"] and cpuinfo.sockets == 2`, `osrelease.id in ["rhel", "rocky"]=false {"osrelease.id":"ubuntu"}`},
+		{"not in", `osrelease.id not in ["ubuntu", "rocky"]`, `osrelease.id in ["ubuntu", "rocky"]=true {"osrelease.id":"ubuntu"}`},
+		{"matches", `hostname() matches "^gpu" and true`, `hostname() matches "^gpu"=false {"hostname()":"compute-017"}`},
+		{"any", `any(cpuinfo.flags, # startsWith "amx") and cpuinfo.sockets == 2`, `any(cpuinfo.flags, # startsWith "amx")=false {"cpuinfo.flags":"fpu avx avx2 avx512f"}`},
+		{"all", `all(["avx", "amx"], # in cpuinfo.flags)`, `all(["avx", "amx"], # in cpuinfo.flags)=false {"cpuinfo.flags":"fpu avx avx2 avx512f"}`},
+		{"none", `none(cpuinfo.flags, # == "avx")`, `none(cpuinfo.flags, # == "avx")=false {"cpuinfo.flags":"fpu avx avx2 avx512f"}`},
+		{"device", `modalias.match("pci:v00001002*")`, `modalias.match("pci:v00001002*")=false {"modalias.match(\"pci:v00001002*\")":"0 of 40 devices"}`},
+		{"number of devices", `modalias.count("pci:v000010DEd*") == 8`, `modalias.count("pci:v000010DEd*") == 8=false {"modalias.count(\"pci:v000010DEd*\")":"4 of 40 devices"}`},
+		{"two counts", `modalias.count("pci:v000010DEd*") > modalias.count("pci:v00008086d*")`,
+			`modalias.count("pci:v000010DEd*") > modalias.count("pci:v00008086d*")=false {"modalias.count(\"pci:v000010DEd*\")":"4 of 40 devices","modalias.count(\"pci:v00008086d*\")":"36 of 40 devices"}`},
+		{"list of devices", `any(modalias.list(), # startsWith "usb:")`, `any(modalias.list(), # startsWith "usb:")=false {"modalias.list()":"40 devices"}`},
+		{"branch that is taken", `cpuinfo.sockets == 2 ? cpuinfo.cpu_cores >= 64 : cpuinfo.cpu_cores >= 128`, `cpuinfo.cpu_cores >= 64=false {"cpuinfo.cpu_cores":"32"}`},
+		{"either the choice or its branch", `cpuinfo.sockets == 2 ? cpuinfo.cpu_cores >= 64 : osrelease.id == "ubuntu"`,
+			`cpuinfo.sockets == 2=true {"cpuinfo.sockets":"2"}; cpuinfo.cpu_cores >= 64=false {"cpuinfo.cpu_cores":"32"}`},
+		{"choice by an absent fact", `cpuinfo.microcode == "x" ? true : false`, `cpuinfo.microcode == "x"=unknown {"cpuinfo.microcode":"(absent)"}`},
+		{"no or, no and", `not (osrelease.id == "ubuntu" or hostname() == "x") and not (cpuinfo.sockets == 1 and cpuinfo.sockets == 2)`,
+			`osrelease.id == "ubuntu"=true {"osrelease.id":"ubuntu"}`},
+		{"absent, twice", `cpuinfo.microcode == "x" or cpuinfo.microcode matches "^0x"`,
+			`cpuinfo.microcode == "x"=unknown {"cpuinfo.microcode":"(absent)"}; cpuinfo.microcode matches "^0x"=unknown {"cpuinfo.microcode":"(absent)"}`},
+		{"absent beside present", `cpuinfo.cpu_cores > 0 and cpuinfo.cpu_cores < len(cpuinfo.microcode)`,
+			`cpuinfo.cpu_cores < len(cpuinfo.microcode)=unknown {"cpuinfo.cpu_cores":"32","cpuinfo.microcode":"(absent)"}`},
+		{"whole number as a fraction", `cpuinfo.cpu_cores > 64.0`, `cpuinfo.cpu_cores > 64.0=false {"cpuinfo.cpu_cores":"32"}`},
+		{"let", `let c = cpuinfo.cpu_cores; c > 64 and c < 128`, `cpuinfo.cpu_cores > 64=false {"cpuinfo.cpu_cores":"32"}`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := ""
+			for i, p := range mustCondition(t, tt.src).Eval(env).Parts {
+				seen, _ := json.Marshal(p.Seen)
+				got += map[bool]string{true: "", false: "; "}[i == 0] + fmt.Sprintf("%s=%v %s", p.Source, p.Value, unescaped(seen))
+			}
+			if got != tt.want {
+				t.Errorf("got  %s\nwant %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// unescaped undoes what JSON does to < and >.
+func unescaped(b []byte) string {
+	return strings.NewReplacer(`\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(string(b))
+}
+
 // A run-time error that is reached decides; one that is not reached does not exist.
 func TestErrorsNeverMatch(t *testing.T) {
 	env := NewNodeEnv(gpuNode())

@@ -2,6 +2,7 @@ package expr
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -56,6 +57,45 @@ func FuzzExpression(f *testing.F) {
 		LintPolicy(src)
 		if d := time.Since(start); d > 5*time.Second {
 			t.Errorf("%q took %v", src, d)
+		}
+	})
+}
+
+// FuzzExplain asks why a condition is not true, on nodes with some of their facts: there is an
+// answer exactly when it is not true, and each part names what it saw.
+func FuzzExplain(f *testing.F) {
+	for _, src := range []string{
+		benchCondition, `cpuinfo.sockets == 2 ? cpuinfo.cpu_cores >= 64 : osrelease.id == "debian"`, `not (hostname() == "compute-017" or cpuinfo.model == 1)`,
+		`cpuinfo.sockets == 4 && osrelease.id == "x" || not (cpuinfo.sockets == 4) && osrelease.id == "y"`, `int(hostname()) > 1 or true`,
+		`true and false or not true`, `let a = cpuinfo.cpu_cores; a > 1 ? a < 3 : a in [7]`, `modalias.count("pci:v0000*") > 100 and modalias.match("*")`,
+		`any(cpuinfo.flags, # == "x") != all(osrelease.id_like, # == "x")`, `1 / cpuinfo.sockets == 1 ? false : cpuinfo.flags[9] == ""`,
+	} {
+		f.Add(src, uint64(0))
+		f.Add(src, ^uint64(0))
+	}
+	f.Fuzz(func(t *testing.T, src string, absent uint64) {
+		c, err := CompileCondition(src)
+		if err != nil {
+			return
+		}
+		env := NewNodeEnv(gpuNode())
+		env.absent |= absent
+		out := c.Eval(env)
+		if (out.Value == True) != (len(out.Parts) == 0) || (out.Value == Failed) != (out.Err != "") {
+			t.Fatalf("%q: %+v", src, out)
+		}
+		for _, p := range out.Parts {
+			if p.Source == "" || p.Value == Unknown && !strings.Contains(fmt.Sprint(p.Seen), absentText) {
+				t.Errorf("%q: %+v", src, p)
+			}
+		}
+		r := c.language.evaluation(c.formula, env, env.absent)
+		defer r.end()
+		if out.Value != True {
+			x := newExplainer(&r)
+			if way := x.way(); way != nil && len(way) <= maxExact && !x.changing(way, flips{}) {
+				t.Errorf("%q: changing %v does not make it true", src, way)
+			}
 		}
 	})
 }
