@@ -24,6 +24,7 @@ const (
 	LintNumericRange      = "numeric-range-in-class"
 	LintUnanchoredHost    = "unanchored-hostname"
 	LintMatchesAll        = "pattern-matches-everything"
+	LintShellPattern      = "shell-pattern-in-matches"
 	LintLowercaseModalias = "modalias-lowercase-hex"
 	LintShortModaliasID   = "modalias-short-id"
 	LintOpenModalias      = "modalias-no-trailing-star"
@@ -32,8 +33,32 @@ const (
 	LintVersionAsText     = "version-compared-as-text"
 	LintNeverNil          = "comparison-with-nil"
 	LintEmptyNeedle       = "needle-may-be-empty"
+	LintContradiction     = "contradicts-itself"
 	LintSwallowedRest     = "comment-swallows-rest"
 )
+
+// LintRule is a code of findings, what it stands for and what to do about it.
+type LintRule struct{ Code, Meaning, Fix string }
+
+// LintRules are all codes that this package gives.
+func LintRules() []LintRule {
+	return []LintRule{
+		{LintNumericRange, "`[01-20]` in a pattern is one character out of a set, not a number from 01 to 20", "write the numbers out: `(0[1-9]|1[0-9]|20)`"},
+		{LintUnanchoredHost, "a pattern on a host name may match in the middle of a longer name", "anchor both ends: `^…$`"},
+		{LintMatchesAll, "a pattern matches every text", "remove the comparison, or name what it should find"},
+		{LintShellPattern, "a shell pattern stands where a regular expression is asked: `node-*` is `node`, then any number of `-`", "write `.*` for any text, or `startsWith`, `contains`"},
+		{LintLowercaseModalias, "ids in a modalias are upper case and matching looks at the case", "write `10DE`; `i*` for the last byte, which old kernels write in lower case"},
+		{LintShortModaliasID, "an id in a modalias pattern has not 8 digits", "fill up with zeros: `v000010DE`"},
+		{LintOpenModalias, "a modalias pattern ends early, and it must cover the whole modalias", "end it with `*`"},
+		{LintModaliasBus, "a modalias pattern names no bus: device ids mean something behind their vendor only", "start with `pci:v`"},
+		{LintAnyModalias, "a modalias pattern matches every device", "name a vendor: `pci:v000010DEd*`"},
+		{LintVersionAsText, "texts compare character by character: `22.04` comes before `9`", "`float(osrelease.version_id) >= 22`, or a list of versions"},
+		{LintNeverNil, "a comparison with `nil`: nothing in these rules is ever nil", "a missing annotation reads as `\"\"`, a missing device as 0"},
+		{LintEmptyNeedle, "`contains`, `startsWith` or `endsWith` with a key that may be missing: every text contains the empty one", "also ask for `… != \"\"`"},
+		{LintContradiction, "two comparisons joined by `and` exclude each other, so the rule is never true", "join them with `or`, or split the definition"},
+		{LintSwallowedRest, "a comment ends the source and looks like a part of the rule: a folded block (`>-`) joins lines", "a literal block (`|-`), or `/* … */`"},
+	}
+}
 
 // LintCondition finds what is suspicious in a condition; nothing in one that does not compile.
 func LintCondition(src string) []Finding {
@@ -152,10 +177,29 @@ func (w *linter) pattern(of *name, p *ast.StringNode, re *syntax.Regexp) {
 		w.add(LintMatchesAll, at, "the pattern matches every text", "remove the comparison or name what it should find")
 		return
 	}
+	if isShellPattern(p.Value) {
+		w.add(LintShellPattern, at, "matches takes a regular expression: in "+strconv.Quote(p.Value)+" a * repeats the character before it", globHint(p.Value))
+	}
 	if of != nil && (of.text == "hostname()" || of.text == "fqdn()") && !(anchored(re, true) && anchored(re, false)) {
 		w.add(LintUnanchoredHost, at, "the pattern may match in the middle of a longer name",
 			"anchor both ends: "+strconv.Quote(anchorBoth(p.Value, re)))
 	}
+}
+
+// isShellPattern reports whether a valid regular expression is most likely a shell pattern: words,
+// dashes and dots with a star that repeats a character.
+func isShellPattern(pattern string) bool {
+	star := false
+	for i, c := range pattern {
+		switch {
+		case c == '*':
+			star = star || pattern[i-1] != '.' // valid, so something stands before it
+		case strings.ContainsRune("-_. ", c), 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		default:
+			return false
+		}
+	}
+	return star
 }
 
 // anchorBoth is the pattern for whole texts only.

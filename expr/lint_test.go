@@ -52,6 +52,20 @@ func TestLintCondition(t *testing.T) {
 		{"plain remark", `cpuinfo.cpu_cores > 3 // big nodes`, []string{}},
 		{"remark on a line of its own", "// hostname() == \"x\"\ncpuinfo.cpu_cores > 3", []string{}},
 		{"slashes in a text", `hostname() == "http://x && y"`, []string{}},
+		{"shell pattern that is an expression", `cpuinfo.model_name matches "Xeon*"`, []string{LintShellPattern}},
+		{"shell pattern on a host name", `hostname() matches "node-*"`, []string{LintShellPattern, LintUnanchoredHost}},
+		{"star behind a dot", `cpuinfo.model_name matches "Xeon.*Gold"`, []string{}},
+		{"star behind a class", `cpuinfo.model_name matches "Xeon [0-9]*"`, []string{}},
+		{"two names", `hostname() == "a" and cpuinfo.sockets == 2 and hostname() == "b"`, []string{LintContradiction}},
+		{"two names by alternative", `hostname() == "a" or hostname() == "b"`, []string{}},
+		{"one name twice", `hostname() == "a" and (hostname() == "a" or cpuinfo.sockets == 2)`, []string{}},
+		{"no number left", `cpuinfo.cpu_cores > 32 and cpuinfo.cpu_cores < 16`, []string{LintContradiction}},
+		{"no number left, turned", `64 <= cpuinfo.cpu_cores <= 16`, []string{LintContradiction}},
+		{"two numbers", `cpuinfo.cpu_cores == 16 and cpuinfo.cpu_cores == 32`, []string{LintContradiction}},
+		{"a range", `16 <= cpuinfo.cpu_cores <= 64 and cpuinfo.cpu_cores != 48`, []string{}},
+		{"a range of one", `cpuinfo.cpu_cores >= 16 and cpuinfo.cpu_cores <= 16`, []string{}},
+		{"under an or", `cpuinfo.sockets == 2 or (cpuinfo.cpu_cores > 4 and cpuinfo.cpu_cores < 4)`, []string{LintContradiction}},
+		{"different inputs", `cpuinfo.cpu_cores == 16 and cpuinfo.sockets == 2`, []string{}},
 		{"does not compile", `hostname() matches "*x"`, []string{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -103,5 +117,39 @@ func TestUnanchoredHostnameSaysWhatToWrite(t *testing.T) {
 		if again := LintCondition("hostname() matches " + fixed); len(again) != 0 {
 			t.Errorf("%s: the hint has findings: %+v", fixed, again)
 		}
+	}
+}
+
+// An id has a name beside it, so two comparisons of it may both be true.
+func TestIDsDoNotContradict(t *testing.T) {
+	if got := LintPolicy(`request.owner.organization_id == "research" and request.owner.organization_id == "` + orgUUID + `"`); len(got) != 0 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestEveryCodeHasARule(t *testing.T) {
+	rules := LintRules()
+	seen := map[string]bool{}
+	for _, r := range rules {
+		if r.Code == "" || r.Meaning == "" || r.Fix == "" || seen[r.Code] {
+			t.Errorf("rule %+v", r)
+		}
+		seen[r.Code] = true
+	}
+	for _, src := range []string{`hostname() matches "x[01-20]"`, `cpuinfo.vendor_id matches ""`, `cpuinfo.vendor_id matches "x*"`,
+		`modalias.match("pci:v000010ded*")`, `modalias.match("pci:v10DE*")`, `modalias.match("pci:v000010DE")`, `modalias.match("x*")`, `modalias.match("*")`,
+		`osrelease.version_id > "9"`, `cpuinfo.vendor_id == nil`, `cpuinfo.sockets == 1 and cpuinfo.sockets == 2`, `true // hostname() == "x"`} {
+		for _, f := range LintCondition(src) {
+			if !seen[f.Code] || f.Message == "" || f.Hint == "" || f.Line != 1 || f.Column < 1 {
+				t.Errorf("%s: %+v", src, f)
+			}
+			delete(seen, f.Code)
+		}
+	}
+	for _, f := range LintPolicy(`request.job_name contains definition.annotations["x"]`) {
+		delete(seen, f.Code)
+	}
+	if len(seen) > 0 {
+		t.Errorf("never found: %v", seen)
 	}
 }

@@ -16,7 +16,8 @@ type splitter struct {
 	reader
 	lint   linter
 	out    formula
-	copied bool // the tree below is already read
+	places []int // of the leaves, in the order of out.leaves
+	copied bool  // the tree below is already read
 	buf    []byte
 }
 
@@ -37,6 +38,7 @@ func (d *dialect) formula(src string) (*formula, []Finding, *Error) {
 	if s.err != nil {
 		return nil, nil, s.err
 	}
+	s.lint.contradictions(&s.out, s.places)
 	return &s.out, s.lint.findings(), nil
 }
 
@@ -121,7 +123,7 @@ func (s *splitter) join(op logicOp, n *ast.BinaryNode) logic {
 
 func (s *splitter) addLeaf(n ast.Node) logic {
 	if sh, ok := s.shapeOf(n); ok {
-		return s.place(s.plainLeaf(n, &sh))
+		return s.place(n, s.plainLeaf(n, &sh))
 	}
 	if !s.copied {
 		n = s.copy(n)
@@ -129,7 +131,7 @@ func (s *splitter) addLeaf(n ast.Node) logic {
 			return logic{}
 		}
 		if sh, ok := s.shapeOf(n); ok { // a text that was joined from two is one now
-			return s.place(s.plainLeaf(n, &sh))
+			return s.place(n, s.plainLeaf(n, &sh))
 		}
 	}
 	s.lint.walk(n)
@@ -142,11 +144,11 @@ func (s *splitter) addLeaf(n ast.Node) logic {
 		}
 		s.leaves[key] = l
 	}
-	return s.place(l)
+	return s.place(n, l)
 }
 
 // place is the leaf in the formula, which lists each once.
-func (s *splitter) place(l *leaf) logic {
+func (s *splitter) place(n ast.Node, l *leaf) logic {
 	if l == nil {
 		return logic{}
 	}
@@ -155,6 +157,7 @@ func (s *splitter) place(l *leaf) logic {
 		return logic{leaf: int32(i)}
 	}
 	s.out.leaves = append(s.out.leaves, l)
+	s.places = append(s.places, n.Location().From)
 	return logic{leaf: int32(len(s.out.leaves) - 1)}
 }
 
