@@ -51,7 +51,7 @@ func pickCores(domains []Domain, free []uint32, memory []coordinator.Bytes, ask 
 		if p.place() {
 			return p.take, true
 		}
-		if p.ask.affinity == coordinator.AffinityNUMA || p.ask.affinity == coordinator.AffinitySocket {
+		if ask.affinity == coordinator.AffinityNUMA || ask.affinity == coordinator.AffinitySocket {
 			return nil, false
 		}
 		p.room = free

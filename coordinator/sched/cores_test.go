@@ -61,6 +61,7 @@ func TestPickCores(t *testing.T) {
 		{"unknown socket, none", coreDomains(-1, -1), []uint32{8, 4}, nil, coreAsk{want: 12}, []uint32{8, 4}, false},
 		{"memory keeps NUMA off", four, []uint32{4, 8, 8, 8}, memory{9, 10, 9, 9}, coreAsk{want: 4, affinity: numa, memory: 10}, []uint32{0, 4, 0, 0}, false},
 		{"memory is in no domain", four, []uint32{8, 8, 8, 8}, memory{9, 9, 9, 9}, coreAsk{want: 4, affinity: numa, memory: 10}, nil, true},
+		{"memory is for one core, too", four, []uint32{8, 8, 8, 8}, memory{9, 9, 9, 9}, coreAsk{want: 1, affinity: numa, memory: 10}, nil, true},
 		{"memory by parts in a socket", four, []uint32{8, 8, 8, 8}, memory{9, 9, 7, 3}, coreAsk{want: 4, affinity: socket, memory: 10}, []uint32{3, 1, 0, 0}, false},
 		{"memory is a wish", four, []uint32{4, 8, 8, 8}, memory{1, 1, 1, 1}, coreAsk{want: 4, memory: 10}, []uint32{4, 0, 0, 0}, false},
 		{"memory past 64 bits", coreDomains(0), []uint32{8}, memory{1 << 63}, coreAsk{want: 8, affinity: numa, memory: 1 << 63}, []uint32{8}, false},
@@ -296,7 +297,7 @@ func TestPickCoresIsBest(t *testing.T) {
 		tw := drawCores(t)
 		room := tw.room(tw.ask.memory > 0)
 		want, can := tw.best(room)
-		if !can && (!tw.strict() || tw.ask.want <= 1 && tw.ask.sockets <= 1) {
+		if !can && !tw.strict() {
 			room = tw.free
 			want, can = tw.best(room)
 		}
@@ -349,6 +350,43 @@ func TestEvenLeavesLargeSockets(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestCoresAndGPUsMeet: GPUs chosen by links, cores near them, then GPUs near those cores where links leave a
+// choice. It ends with both in one domain, where that is possible.
+func TestCoresAndGPUsMeet(t *testing.T) {
+	for _, c := range []struct {
+		name, machine string
+		gpus          []int
+		n             int
+		cores         []uint32
+		wantGPUs      []int
+		wantCores     []uint32
+	}{
+		{"all free", "nvswitch", upTo(0, 8), 2, []uint32{8, 8}, []int{0, 1}, []uint32{4, 0}},
+		{"no core near the first", "nvswitch", upTo(0, 8), 2, []uint32{2, 8}, []int{4, 5}, []uint32{0, 4}},
+		{"no GPU in the fuller domain", "nvswitch", upTo(4, 8), 2, []uint32{5, 8}, []int{4, 5}, []uint32{0, 4}},
+		{"links come first", "pairs", []int{0, 1, 2, 3, 4, 6, 7}, 1, []uint32{8, 2}, []int{4}, []uint32{4, 0}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			top := machines()[c.machine].topology()
+			domains := []Domain{{ID: 0, Socket: 0, Cores: 8}, {ID: 1, Socket: 1, Cores: 8}}
+			set, _ := top.pick(testKind, gpusAt(c.gpus), c.n, nil, false)
+			cores, ok := pickCores(domains, c.cores, nil, coreAsk{want: 4, near: top.home(set)})
+			if !ok || !slices.Equal(cores, c.wantCores) {
+				t.Fatalf("cores %v", cores)
+			}
+			var near []int
+			for i, n := range cores {
+				if n > 0 {
+					near = append(near, domains[i].ID)
+				}
+			}
+			if set, ok = top.pick(testKind, gpusAt(c.gpus), c.n, near, false); !ok || !slices.Equal(set.indexes(), c.wantGPUs) {
+				t.Errorf("GPUs %v", set.indexes())
+			}
+		})
+	}
 }
 
 func BenchmarkPickCores(b *testing.B) {

@@ -89,8 +89,8 @@ func worth(cliques *[tableGPUs + 1]uint8, links int) uint64 {
 	return w
 }
 
-// wide is the worth where more GPUs are free: pairs and links only.
-func wide(pairs, links int) uint64 { return uint64(pairs)<<linkBits | uint64(links) }
+// wideWorth is the worth where more GPUs are free: pairs and links only.
+func wideWorth(pairs, links int) uint64 { return uint64(pairs)<<linkBits | uint64(links) }
 
 // harmAlike is what taking n of the free GPUs does where every pair has the same links.
 func harmAlike(free, n, links int) uint64 {
@@ -100,7 +100,7 @@ func harmAlike(free, n, links int) uint64 {
 	rest := free - n
 	cut := links * (pairsOf(free) - pairsOf(rest))
 	if free > tableGPUs {
-		return wide(pairsOf(free)-pairsOf(rest), cut)
+		return wideWorth(pairsOf(free)-pairsOf(rest), cut)
 	}
 	var before, after [tableGPUs + 1]uint8
 	before[0], after[0] = 1, 1
@@ -151,11 +151,11 @@ func (b *linkTables) build(t *topology, set gpuSet) {
 		}
 		b.worth[s] = worth(&cliques[s], links[s])
 		gaps := pairsOf(bits.OnesCount(uint(s))) - int(cliques[s][2])
-		b.inner[s] = ownLinks(!connected(uint8(s), &joined), gaps, links[s])
+		b.inner[s] = ownLinks(!hangTogether(uint8(s), &joined), gaps, links[s])
 	}
 }
 
-func connected(s uint8, joined *[tableGPUs]uint8) bool {
+func hangTogether(s uint8, joined *[tableGPUs]uint8) bool {
 	seen := s & -s
 	for edge := seen; edge != 0; {
 		grown := joined[bits.TrailingZeros8(edge)] & s &^ seen
@@ -256,27 +256,32 @@ func (w *picking) nearest(f *fabric, free gpuSet, n int, linked bool) gpuChoice 
 
 // weigh looks at all choices.
 func (w *picking) weigh(b *linkTables, free gpuSet, n int, linked bool) gpuChoice {
+	var best gpuChoice
 	local := b.local(free)
-	inner, harm, far, set := uint32(0), uint64(0), 0, gpuSet(0)
-	for s := 1<<n - 1; s < 1<<b.size; {
-		if s&^local == 0 {
-			in, rest := uint32(0), b.worth[local]-b.worth[local&^s]
-			if linked {
-				in = b.inner[s]
-			}
-			if set == 0 || in < inner || in == inner && rest <= harm {
-				global := b.global(s)
-				away := w.far(global)
-				if set == 0 || in < inner || rest < harm || away < far || away == far && global.before(set) {
-					inner, harm, far, set = in, rest, away, global
-				}
-			}
+	for s := 1<<n - 1; s < 1<<b.size; s = nextSubset(s) {
+		if s&^local != 0 {
+			continue
 		}
-		low := s & -s // the next larger number with as many bits
-		up := s + low
-		s = up | (s^up)>>(2+bits.TrailingZeros(uint(low)))
+		c := gpuChoice{left: free.count(), harm: b.worth[local] - b.worth[local&^s]}
+		if linked {
+			c.inner = b.inner[s]
+		}
+		if best.set != 0 && (c.inner > best.inner || c.inner == best.inner && c.harm > best.harm) {
+			continue
+		}
+		c.set = b.global(s)
+		if c.far = w.far(c.set); best.set == 0 || c.before(&best) {
+			best = c
+		}
 	}
-	return gpuChoice{set: set, inner: inner, left: free.count(), harm: harm, far: far}
+	return best
+}
+
+// nextSubset is the next larger number with as many bits.
+func nextSubset(s int) int {
+	low := s & -s
+	up := s + low
+	return up | (s^up)>>(2+bits.TrailingZeros(uint(low)))
 }
 
 // grow builds a set from each free GPU, adding what has most links to it, and takes the best of them.
@@ -340,15 +345,19 @@ func (w *picking) judge(set, free gpuSet) gpuChoice {
 	return gpuChoice{
 		set: set, left: free.count(), far: w.far(set),
 		inner: ownLinks(w.reach(set, w.joined) != set, pairsOf(set.count())-pairs, links),
-		harm:  wide(cut+pairs, cutLinks+links),
+		harm:  wideWorth(cut+pairs, cutLinks+links),
 	}
 }
 
-// gather chooses for work that has no use for links: one GPU, or GPUs anywhere. The fabrics with the most free
-// keep what they have; what remains to be kept is a part of one of the others, which are otherwise used up.
+// gather chooses for work that has no use for links: one GPU, or GPUs anywhere. What is left over is kept where
+// most is free: whole fabrics, in descending order, and then a part of one of the others; those are used up.
+// Only fabrics that have as many free as the last one kept, and the one that is used in part, are a choice.
 func (w *picking) gather(k *gpuKind, free gpuSet) gpuSet {
-	if len(k.fabrics) == 1 {
+	switch len(k.fabrics) {
+	case 1:
 		return w.choose(&k.fabrics[0], free, w.n, false).set
+	case k.all.count(): // no links at all
+		return w.nearest(&fabric{}, free, w.n, false).set
 	}
 	var buf, wholes [maxGPUs]gpuChoice
 	from, keep := k.largest(buf[:0], free), free.count()-w.n
@@ -378,8 +387,8 @@ func (w *picking) gather(k *gpuKind, free gpuSet) gpuSet {
 		})
 	}
 	if keep == 0 {
-		c := with(gpuChoice{}, whole[:hi-lo], used, 0)
-		return with(c, whole[hi-lo:], len(from), 0).set
+		c := addChoices(gpuChoice{}, whole[:hi-lo], used, 0)
+		return addChoices(c, whole[hi-lo:], len(from), 0).set
 	}
 	var best gpuChoice
 	for j, part := range from[lo:] {
@@ -394,8 +403,8 @@ func (w *picking) gather(k *gpuKind, free gpuSet) gpuSet {
 			others--
 		}
 		if len(whole) > 0 {
-			c = with(c, whole[:hi-lo], others, part.set)
-			c = with(c, whole[hi-lo:], len(from), part.set)
+			c = addChoices(c, whole[:hi-lo], others, part.set)
+			c = addChoices(c, whole[hi-lo:], len(from), part.set)
 		}
 		if c.left = 0; best.set == 0 || c.before(&best) {
 			best = c
@@ -430,8 +439,8 @@ func (k *gpuKind) of(set gpuSet) *fabric {
 	return nil
 }
 
-// with adds the first n of the choices that are not of one set.
-func with(c gpuChoice, choices []gpuChoice, n int, except gpuSet) gpuChoice {
+// addChoices adds the first n of the choices that are not of one set.
+func addChoices(c gpuChoice, choices []gpuChoice, n int, except gpuSet) gpuChoice {
 	for i := range choices {
 		if d := &choices[i]; n > 0 && d.set&except == 0 {
 			c.set, c.harm, c.far = c.set|d.set, c.harm+d.harm, c.far+d.far
