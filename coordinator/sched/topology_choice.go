@@ -287,28 +287,16 @@ func nextSubset(s int) int {
 // grow builds a set from each free GPU, adding what has most links to it, and takes the best of them.
 func (w *picking) grow(free gpuSet, n int) gpuChoice {
 	var best gpuChoice
+	var fresh growth
+	fresh.start(w, free)
 	for seeds := free; seeds != 0; seeds &= seeds - 1 {
-		set := seeds & -seeds
-		for size := 1; size < n; size++ {
-			set |= w.nextTo(set, free&^set)
+		g := fresh
+		g.add(w, seeds.lowest())
+		for range n - 1 {
+			g.add(w, g.next(w, true))
 		}
-		if c := w.judge(set, free); best.set == 0 || c.before(&best) {
+		if c := w.judge(g.set, free); best.set == 0 || c.before(&best) {
 			best = c
-		}
-	}
-	return best
-}
-
-// nextTo is the GPU that is joined best to a set, of equal ones that which has least to do with the others.
-func (w *picking) nextTo(set, rest gpuSet) gpuSet {
-	best, most := gpuSet(0), [4]int{}
-	for s := rest; s != 0; s &= s - 1 {
-		i := s.lowest()
-		pairs, links := w.tied(i, set)
-		others, _ := w.tied(i, rest)
-		score := [4]int{pairs, links, -others, -int(w.farness[i])}
-		if best == 0 || slices.Compare(score[:], most[:]) > 0 {
-			best, most = s&-s, score
 		}
 	}
 	return best
@@ -316,13 +304,54 @@ func (w *picking) nextTo(set, rest gpuSet) gpuSet {
 
 // peel takes one GPU after the other, each time that which has least to do with the rest.
 func (w *picking) peel(free gpuSet, n int) gpuChoice {
-	set := gpuSet(0)
+	var g growth
+	g.start(w, free)
 	for range n {
-		set |= w.nextTo(0, free&^set)
+		g.add(w, g.next(w, false))
 	}
-	c := w.judge(set, free)
+	c := w.judge(g.set, free)
 	c.inner = 0
 	return c
+}
+
+// growth is a set that is being chosen, and how each GPU of the rest is joined to it and to the others of the rest.
+type growth struct {
+	set, rest            gpuSet
+	pairs, links, others [maxGPUs]uint16
+}
+
+func (g *growth) start(w *picking, free gpuSet) {
+	g.rest = free
+	for s := free; s != 0; s &= s - 1 {
+		g.others[s.lowest()] = uint16((w.joined[s.lowest()] & free).count())
+	}
+}
+
+func (g *growth) add(w *picking, gpu int) {
+	g.set |= 1 << gpu
+	g.rest &^= 1 << gpu
+	for s := g.rest & w.joined[gpu]; s != 0; s &= s - 1 {
+		i := s.lowest()
+		g.pairs[i]++
+		g.links[i] += w.links[gpu][i]
+		g.others[i]--
+	}
+}
+
+// next is the GPU that is joined best to the set, if that matters; of equal ones that which has least to do with the rest.
+func (g *growth) next(w *picking, linked bool) int {
+	best, most := -1, 0
+	for s := g.rest; s != 0; s &= s - 1 {
+		i := s.lowest()
+		score := (maxGPUs-int(g.others[i]))<<8 | (255 - int(w.farness[i]))
+		if linked {
+			score |= int(g.pairs[i])<<(16+linkBits) | int(g.links[i])<<16
+		}
+		if best < 0 || score > most {
+			best, most = i, score
+		}
+	}
+	return best
 }
 
 // tied counts the linked pairs and the links of a GPU with a set.
