@@ -19,8 +19,8 @@ const (
 // afterwards and is safe for concurrent use. Exported methods would become part of the language,
 // so it has none.
 type NodeEnv struct {
-	Hostname  func() string  `expr:"hostname"`
-	FQDN      func() string  `expr:"fqdn"`
+	Hostname  func() string  `expr:"hostname" doc:"the kernel's node name, as it is set"`
+	FQDN      func() string  `expr:"fqdn" doc:"the full name, if the node's own files tell it"`
 	CPUInfo   *NodeCPU       `expr:"cpuinfo"`
 	OSRelease *NodeOSRelease `expr:"osrelease"`
 	Uname     *NodeUname     `expr:"uname"`
@@ -31,50 +31,50 @@ type NodeEnv struct {
 
 // NodeCPU is cpuinfo.*: counts are totals of the node.
 type NodeCPU struct {
-	VendorID       string   `expr:"vendor_id"`
-	ModelName      string   `expr:"model_name"`
-	Microcode      string   `expr:"microcode"`
-	Flags          []string `expr:"flags"`
-	Family         int      `expr:"cpu_family"`
-	Model          int      `expr:"model"`
-	Stepping       int      `expr:"stepping"`
-	Cores          int      `expr:"cpu_cores"`
-	CoresPerSocket int      `expr:"cores_per_socket"`
-	Sockets        int      `expr:"sockets"`
-	ThreadsPerCore int      `expr:"threads_per_core"`
-	LogicalCPUs    int      `expr:"logical_cpus"`
-	NUMANodes      int      `expr:"numa_nodes"`
-	MHzMax         float64  `expr:"cpu_mhz_max"`
-	Arch           string   `expr:"arch"`
+	VendorID       string   `expr:"vendor_id" doc:"'GenuineIntel', 'AuthenticAMD'; on Arm the implementer"`
+	ModelName      string   `expr:"model_name" doc:"as the processor calls itself; on Arm the name of the part"`
+	Microcode      string   `expr:"microcode" doc:"revision of the microcode, as the kernel writes it"`
+	Flags          []string `expr:"flags" doc:"features: 'avx512f', 'sve'"`
+	Family         int      `expr:"cpu_family" doc:"x86: family"`
+	Model          int      `expr:"model" doc:"x86: model"`
+	Stepping       int      `expr:"stepping" doc:"x86: stepping"`
+	Cores          int      `expr:"cpu_cores" doc:"**physical cores of the whole node**, from the CPUs that are online"`
+	CoresPerSocket int      `expr:"cores_per_socket" doc:"physical cores of one socket, where all have the same"`
+	Sockets        int      `expr:"sockets" doc:"sockets with a CPU that is online"`
+	ThreadsPerCore int      `expr:"threads_per_core" doc:"hardware threads of one core, where all have the same"`
+	LogicalCPUs    int      `expr:"logical_cpus" doc:"hardware threads of the whole node that are online"`
+	NUMANodes      int      `expr:"numa_nodes" doc:"NUMA nodes that have CPUs"`
+	MHzMax         float64  `expr:"cpu_mhz_max" doc:"highest clock in MHz"`
+	Arch           string   `expr:"arch" doc:"'amd64', 'arm64', 'ppc64le', 's390x', 'riscv64', 'loong64'"`
 }
 
 // NodeOSRelease is osrelease.*, see os-release(5).
 type NodeOSRelease struct {
-	ID              string   `expr:"id"`
-	IDLike          []string `expr:"id_like"`
-	VersionID       string   `expr:"version_id"`
-	Version         string   `expr:"version"`
-	VersionCodename string   `expr:"version_codename"`
-	Name            string   `expr:"name"`
-	PrettyName      string   `expr:"pretty_name"`
-	VariantID       string   `expr:"variant_id"`
-	PlatformID      string   `expr:"platform_id"`
-	BuildID         string   `expr:"build_id"`
+	ID              string   `expr:"id" doc:"'debian', 'rhel', 'sles'; 'linux' where the file names none"`
+	IDLike          []string `expr:"id_like" doc:"what it derives from"`
+	VersionID       string   `expr:"version_id" doc:"'12', '22.04': a text"`
+	Version         string   `expr:"version" doc:"with the name of the release"`
+	VersionCodename string   `expr:"version_codename" doc:"'bookworm'"`
+	Name            string   `expr:"name" doc:"without the version"`
+	PrettyName      string   `expr:"pretty_name" doc:"for people"`
+	VariantID       string   `expr:"variant_id" doc:"'server', 'coreos'"`
+	PlatformID      string   `expr:"platform_id" doc:"'platform:el9'"`
+	BuildID         string   `expr:"build_id" doc:"of an image"`
 }
 
 // NodeUname is uname.*, see uname(2).
 type NodeUname struct {
-	Sysname string `expr:"sysname"`
-	Release string `expr:"release"`
-	Version string `expr:"version"`
-	Machine string `expr:"machine"`
+	Sysname string `expr:"sysname" doc:"'Linux'"`
+	Release string `expr:"release" doc:"of the kernel: '6.1.0-18-amd64'"`
+	Version string `expr:"version" doc:"of the build"`
+	Machine string `expr:"machine" doc:"'x86_64', 'aarch64'"`
 }
 
 // NodeModalias is modalias.*: shell patterns over the modaliases of PCI functions.
 type NodeModalias struct {
-	Match func(string) bool `expr:"match"`
-	Count func(string) int  `expr:"count"`
-	List  func() []string   `expr:"list"`
+	Match func(string) bool `expr:"match" doc:"some PCI device matches the shell pattern"`
+	Count func(string) int  `expr:"count" doc:"how many PCI devices do"`
+	List  func() []string   `expr:"list" doc:"the modaliases of all PCI devices, by address"`
 
 	devices *devices // what a compiled expression asks instead, with patterns parsed once
 }

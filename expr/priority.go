@@ -16,17 +16,17 @@ const DefaultPriority = "organization_priority + group_priority + user_priority 
 // PriorityEnv is what a priority sees of one allocation. Exported methods would become part of
 // the language, so it has none.
 type PriorityEnv struct {
-	OrganizationPriority int32   `expr:"organization_priority"`
-	GroupPriority        int32   `expr:"group_priority"`
-	AccountPriority      int32   `expr:"account_priority"` // = GroupPriority
-	UserPriority         int32   `expr:"user_priority"`
-	WorkflowPriority     int32   `expr:"workflow_priority"` // the submitter's is at most 0
-	AgeSeconds           float64 `expr:"age_seconds"`       // since submission
-	Cores                uint32  `expr:"cores"`
-	MemoryBytes          uint64  `expr:"memory_bytes"`
-	GPUs                 uint32  `expr:"gpus"`
-	Nodes                uint32  `expr:"nodes"`
-	Class                string  `expr:"class"` // reserved, on-demand, batch
+	OrganizationPriority int32   `expr:"organization_priority" doc:"as set with the CLI; 0"`
+	GroupPriority        int32   `expr:"group_priority" doc:"of the group the work counts for"`
+	AccountPriority      int32   `expr:"account_priority" doc:"the same as 'group_priority'"`
+	UserPriority         int32   `expr:"user_priority" doc:"of who submitted"`
+	WorkflowPriority     int32   `expr:"workflow_priority" doc:"the submitter's, at most 0"`
+	AgeSeconds           float64 `expr:"age_seconds" doc:"since submission"`
+	Cores                uint32  `expr:"cores" doc:"of all nodes"`
+	MemoryBytes          uint64  `expr:"memory_bytes" doc:"of all nodes"`
+	GPUs                 uint32  `expr:"gpus" doc:"of all nodes"`
+	Nodes                uint32  `expr:"nodes" doc:"of the allocation"`
+	Class                string  `expr:"class" doc:"'reserved', 'on-demand', 'batch'"`
 }
 
 // Priority ranks an allocation. It is safe for concurrent use.
