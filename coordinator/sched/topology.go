@@ -225,7 +225,7 @@ func (t *topology) fits(kind string, free gpuSet, n int, loose bool) bool {
 //     the list, or as the list is long;
 //  5. the lowest indexes.
 //
-// 3 makes single GPUs fill pairs that are broken, in whatever order work comes. The choice is exact while the fabric
+// By 2 and 3 single GPUs fill pairs that are broken, in whatever order work comes. The choice is exact while the fabric
 // has no more than eight GPUs free or all its pairs are alike; past that it is a good one, and exact in 2.
 func (t *topology) pick(kind string, free gpuSet, n int, near []int, loose bool) (gpuSet, bool) {
 	k := t.kind(kind)
