@@ -120,9 +120,8 @@ func (s *state) request(t *tx, a *allocation, env *expr.PriorityEnv) sched.Reque
 		Admissible: adm.admissible, Unrestricted: adm.unrestricted, Exclude: adm.exclude,
 	}
 	if arr := j.spec.Array; arr != nil && arr.Concurrency > 0 {
-		busy := j.counts[coordinator.StatusStarting] + j.counts[coordinator.StatusRunning] + j.counts[coordinator.StatusPreempting]
 		req.Array = string(j.workflow.id) + "/" + j.spec.Name
-		req.ArrayFree = max(int(arr.Concurrency)-busy, 0)
+		req.ArrayLimit = int(arr.Concurrency)
 	}
 	return req
 }

@@ -123,7 +123,6 @@ func placementOf(r Request, st Start, now time.Time) Placement {
 func apply(s Snapshot, p Plan) Snapshot {
 	s.Placements = slices.Clone(s.Placements)
 	started := map[coordinator.AllocationID]bool{}
-	arrays := map[string]int{}
 	requests := map[coordinator.AllocationID]Request{}
 	for _, r := range s.Requests {
 		requests[r.ID] = r
@@ -131,29 +130,9 @@ func apply(s Snapshot, p Plan) Snapshot {
 	for _, st := range p.Starts {
 		started[st.ID] = true
 		s.Placements = append(s.Placements, placementOf(requests[st.ID], st, s.Now))
-		arrays[requests[st.ID].Array]++
 	}
-	var rest []Request
-	for _, r := range s.Requests {
-		if !started[r.ID] && r.Array != "" {
-			r.ArrayFree = arrayFree(s, r.Array) - arrays[r.Array]
-		}
-		if !started[r.ID] {
-			rest = append(rest, r)
-		}
-	}
-	s.Requests = rest
+	s.Requests = slices.DeleteFunc(slices.Clone(s.Requests), func(r Request) bool { return started[r.ID] })
 	return s
-}
-
-func arrayFree(s Snapshot, array string) int {
-	free := 1 << 30
-	for _, r := range s.Requests {
-		if r.Array == array {
-			free = min(free, r.ArrayFree)
-		}
-	}
-	return free
 }
 
 func plannedEnd(s Snapshot, p Placement) time.Time {
@@ -184,10 +163,8 @@ func nextEnd(s Snapshot) time.Time {
 // advance moves the snapshot to a time and ends what was planned to end by then.
 func advance(s Snapshot, to time.Time) Snapshot {
 	var rest []Placement
-	freed := map[string]int{}
 	for _, p := range s.Placements {
 		if end := plannedEnd(s, p); !end.IsZero() && !end.After(to) {
-			freed[p.Array]++
 			continue
 		}
 		if p.Ending { // its end stays where it was, however often it is looked at
@@ -198,10 +175,6 @@ func advance(s Snapshot, to time.Time) Snapshot {
 		rest = append(rest, p)
 	}
 	s.Placements = rest
-	s.Requests = slices.Clone(s.Requests)
-	for i := range s.Requests {
-		s.Requests[i].ArrayFree += freed[s.Requests[i].Array]
-	}
 	s.Now = to
 	return s
 }

@@ -2,7 +2,7 @@ package sched
 
 import (
 	"cmp"
-	"container/heap"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -10,125 +10,360 @@ import (
 	"substrate/coordinator"
 )
 
-// Times inside a decision are durations since Snapshot.Now. never is past every known end.
-const (
-	never   = time.Duration(math.MaxInt64)
-	epsilon = time.Second // an overdue placement ends this much later (rule 14)
-)
-
-// amount is n of the device or token with that number.
-type amount struct {
-	kind int
-	n    uint64
-}
-
-// need is what a request takes from each of its nodes, and its tokens from the cluster.
-type need struct {
-	cores     uint64
-	threads   bool
-	memory    uint64
-	devices   []amount // by name
-	tokens    []amount // by name
-	exclusive coordinator.Exclusive
-}
-
-// claim occupies nodes and tokens from one time to another: a placement, a start or a plan.
-type claim struct {
-	id       coordinator.AllocationID
-	workflow coordinator.WorkflowID
-	need     *need
-	nodes    []*node
-	array    int // -1: none
-	from, to time.Duration
-}
-
-// atNever marks the plan of a request that no known end lets start.
-func (h *claim) atNever() bool { return h.from == never }
-
-// activeAt reports whether the claim occupies its nodes at t.
-func (h *claim) activeAt(t time.Duration) bool { return h.from <= t && t < h.to }
-
-// names numbers the device kinds and tokens of a snapshot.
-type names struct {
-	list []string
-	byID map[string]int
-}
-
-func (n *names) number(name string) int {
-	if i, ok := n.byID[name]; ok {
-		return i
-	}
-	if n.byID == nil {
-		n.byID = make(map[string]int)
-	}
-	n.byID[name] = len(n.list)
-	n.list = append(n.list, name)
-	return len(n.list) - 1
-}
-
-// amounts lists what is not zero, by name.
-func (n *names) amounts(m map[string]uint32) []amount {
-	if len(m) == 0 {
-		return nil
-	}
-	list := make([]amount, 0, len(m))
-	for name, count := range m {
-		if count > 0 {
-			list = append(list, amount{n.number(name), uint64(count)})
-		}
-	}
-	slices.SortFunc(list, func(a, b amount) int { return cmp.Compare(n.list[a.kind], n.list[b.kind]) })
-	return list
-}
-
-// token is one kind of licence: how many there are, who has claimed them and who is planned to.
-type token struct {
-	number int
-	total  uint64
-	used   uint64
-	claims []*claim
-	plans  []*claim
-}
-
-// of is how many of the token a claim takes.
-func (t *token) of(h *claim) uint64 {
-	for _, a := range h.need.tokens {
-		if a.kind == t.number {
-			return a.n
-		}
-	}
-	return 0
-}
-
-// cluster is the working state of one decision.
+// cluster is who has what: definitions, nodes, tokens and arrays with the claims on them. It is
+// updated by what changes.
 type cluster struct {
 	defs     []*definition // in candidate order (rule 6)
+	byID     map[coordinator.DefinitionID]*definition
+	limbo    *definition // of nodes that are in no definition, or only named by claims
 	nodes    map[coordinator.NodeID]*node
+	claims   map[coordinator.AllocationID]*claim
+	arrays   map[string]*array
 	kinds    names
 	tokNames names
 	tokens   []*token
 	notice   time.Duration
-	now      time.Duration
-	ends     endHeap
-	planned  []*node // nodes that carry plans
+	began    time.Duration // of the decision
+	now      time.Duration // later than that while estimates step forward
+	freed    uint64        // grows whenever something may have got free
+	altered  uint64        // grows whenever nodes, definitions or totals change
+	planned  []*node       // nodes that carry plans
+	licensed []*token      // tokens that are in plans
 	scratch  tally
 	times    []time.Duration // scratch
-	arrays   []int           // free places per array with limited concurrency
-	arrayIDs names
-	work     int // node examinations so far; bounds planning and estimating
+	work     int             // node examinations so far; bounds estimating
+	planWork int             // the part of them that plans took; bounds planning
+	journal  *[]move         // of puts and takes, while estimates step forward
 }
 
-func newCluster(s *Snapshot) *cluster {
-	c := &cluster{
-		nodes:  make(map[coordinator.NodeID]*node, len(s.Nodes)),
-		notice: max(0, s.Config.PreemptionNotice),
+// move is a claim that was put down or taken away.
+type move struct {
+	h   *claim
+	put bool
+}
+
+func newCluster() *cluster {
+	return &cluster{
+		limbo:  newDefinition(&Definition{}),
+		nodes:  make(map[coordinator.NodeID]*node),
+		claims: make(map[coordinator.AllocationID]*claim),
+		arrays: make(map[string]*array),
 	}
-	c.addDefinitions(s.Definitions)
-	c.addNodes(s.Nodes)
-	for name, total := range s.Tokens {
+}
+
+// configure takes over definitions, totals of tokens and the notice, and sorts the nodes again.
+func (c *cluster) configure(notice time.Duration, defs []Definition, tokens map[string]uint32) {
+	for _, h := range c.claims {
+		if h.to != never {
+			h.to = later(h.to-c.notice, notice)
+		}
+	}
+	c.notice = notice
+	c.defs, c.byID = nil, make(map[coordinator.DefinitionID]*definition, len(defs))
+	for i := range defs {
+		d := newDefinition(&defs[i])
+		c.defs = append(c.defs, d)
+		c.byID[d.id] = d
+	}
+	slices.SortFunc(c.defs, func(a, b *definition) int {
+		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.order, b.order), cmp.Compare(a.id, b.id))
+	})
+	for i, d := range c.defs {
+		d.number = i
+	}
+	for _, id := range slices.Sorted(maps.Keys(c.nodes)) {
+		c.nodes[id].indexed = false
+		c.attach(c.nodes[id])
+	}
+	for _, t := range c.tokens {
+		t.total = 0
+	}
+	for name, total := range tokens {
 		c.tokenNumber(name).total = uint64(total)
 	}
-	return c
+	c.freed++
+	c.altered++
+}
+
+// nodeOf is the node with an id; one that is only named by a claim is in no definition.
+func (c *cluster) nodeOf(id coordinator.NodeID) *node {
+	n := c.nodes[id]
+	if n == nil {
+		n = &node{id: id, weight: weigh(id), def: c.limbo, perCore: 1, firstEnd: never}
+		c.nodes[id] = n
+	}
+	return n
+}
+
+// setNode takes over what is known about a node.
+func (c *cluster) setNode(spec *Node) {
+	n := c.nodeOf(spec.ID)
+	if n.known && sameNode(&n.spec, spec) {
+		return
+	}
+	c.detach(n)
+	n.spec, n.known = *spec, true
+	c.attach(n)
+}
+
+func (c *cluster) removeNode(id coordinator.NodeID) {
+	n := c.nodes[id]
+	if n == nil || !n.known {
+		return
+	}
+	c.detach(n)
+	n.spec, n.known = Node{}, false
+	c.attach(n)
+	c.dropNode(n)
+}
+
+// dropNode forgets a node that is neither known nor named by a claim.
+func (c *cluster) dropNode(n *node) {
+	if !n.known && len(n.claims) == 0 {
+		delete(c.nodes, n.id)
+	}
+}
+
+// attach puts a node into the definition that it says it is of.
+func (c *cluster) attach(n *node) {
+	def := c.limbo
+	if d := c.byID[n.spec.Definition]; n.known && d != nil {
+		def = d
+	}
+	if def != c.limbo {
+		for name, count := range n.spec.Devices {
+			if count > 0 {
+				def.addKind(c.kinds.number(name))
+			}
+		}
+		i, _ := slices.BinarySearchFunc(def.nodes, n.id, func(o *node, id coordinator.NodeID) int { return cmp.Compare(o.id, id) })
+		def.nodes = slices.Insert(def.nodes, i, n)
+	}
+	n.read(def, &c.kinds)
+	n.recount()
+	def.maxTPC = max(def.maxTPC, n.perCore)
+	c.index(n)
+	c.alter(def)
+}
+
+func (c *cluster) detach(n *node) {
+	c.unindex(n)
+	if i := slices.Index(n.def.nodes, n); i >= 0 {
+		n.def.nodes = slices.Delete(n.def.nodes, i, i+1)
+	}
+	c.alter(n.def)
+}
+
+func (c *cluster) alter(def *definition) {
+	def.altered++
+	def.freed++
+	c.altered++
+	c.freed++
+}
+
+// index puts a node that can be used into the index of its definition.
+func (c *cluster) index(n *node) {
+	if n.schedulable && n.def != c.limbo {
+		n.def.root = insert(n.def.root, n)
+		n.indexed = true
+	}
+}
+
+func (c *cluster) unindex(n *node) {
+	if n.indexed {
+		n.def.root = remove(n.def.root, n)
+		n.indexed = false
+	}
+}
+
+// claimOf is the claim that a placement makes.
+func (c *cluster) claimOf(p *Placement) *claim {
+	h := &claim{
+		id: p.ID, workflow: p.Workflow, need: c.needOf(&p.Resources), array: c.arrayOf(p.Array),
+		from: -never, to: never, ending: p.Ending,
+	}
+	if p.Walltime > 0 {
+		h.to = later(later(since(p.Started), p.Walltime), c.notice)
+	}
+	for _, id := range p.Nodes {
+		if n := c.nodeOf(id); !slices.Contains(h.nodes, n) {
+			h.nodes = append(h.nodes, n)
+		}
+	}
+	return h
+}
+
+// put makes a claim occupy its nodes, tokens and place in the array.
+func (c *cluster) put(h *claim) {
+	for _, n := range h.nodes {
+		c.unindex(n)
+		n.add(h)
+		c.index(n)
+	}
+	for _, a := range h.need.tokens {
+		t := c.tokens[a.kind]
+		t.used += a.n
+		t.claims = append(t.claims, h)
+	}
+	if h.array != nil {
+		h.array.count++
+	}
+	if c.journal != nil {
+		*c.journal = append(*c.journal, move{h, true})
+	}
+}
+
+// take frees what a claim occupies.
+func (c *cluster) take(h *claim) {
+	for _, n := range h.nodes {
+		c.unindex(n)
+		n.claims = without(n.claims, h)
+		n.recount()
+		c.index(n)
+		n.def.freed++
+	}
+	for _, a := range h.need.tokens {
+		t := c.tokens[a.kind]
+		t.used -= a.n
+		t.claims = without(t.claims, h)
+		t.freed++
+	}
+	if h.array != nil {
+		h.array.count--
+	}
+	c.freed++
+	if c.journal != nil {
+		*c.journal = append(*c.journal, move{h, false})
+	}
+}
+
+// rewind undoes what is in the journal and ends it.
+func (c *cluster) rewind() {
+	moves := *c.journal
+	c.journal = nil
+	for _, m := range slices.Backward(moves) {
+		if m.put {
+			c.take(m.h)
+		} else {
+			c.put(m.h)
+		}
+	}
+}
+
+// array is a task array with limited concurrency.
+type array struct {
+	name   string
+	count  int      // tasks that have a place
+	shapes int      // that are of it
+	log    []*entry // that started in the last pass, in queue order
+}
+
+func (c *cluster) arrayOf(name string) *array {
+	if name == "" {
+		return nil
+	}
+	g := c.arrays[name]
+	if g == nil {
+		g = &array{name: name}
+		c.arrays[name] = g
+	}
+	return g
+}
+
+// dropArray forgets an array that nobody is in any more.
+func (c *cluster) dropArray(g *array) {
+	if g != nil && g.count == 0 && g.shapes == 0 {
+		delete(c.arrays, g.name)
+	}
+}
+
+// until is the end of a claim as it is planned at the time of the decision (rule 14): a plan ends where it
+// was made to, anything else neither in the past nor later than a notice that was given.
+func (c *cluster) until(h *claim) time.Duration {
+	if h.plan {
+		return h.to
+	}
+	to := h.to
+	if h.ending {
+		to = min(to, later(c.began, c.notice))
+	}
+	return max(to, later(c.began, epsilon))
+}
+
+// active reports whether a claim occupies its nodes at a time.
+func (c *cluster) active(h *claim, at time.Duration) bool { return h.from <= at && at < c.until(h) }
+
+// addPlan reserves what a blocked request will take.
+func (c *cluster) addPlan(h *claim) {
+	for _, n := range h.nodes {
+		if len(n.plans) == 0 {
+			c.planned = append(c.planned, n)
+		}
+		n.plans = append(n.plans, h)
+	}
+	for _, a := range h.need.tokens {
+		t := c.tokens[a.kind]
+		if len(t.plans) == 0 {
+			c.licensed = append(c.licensed, t)
+		}
+		t.plans = append(t.plans, h)
+	}
+}
+
+func (c *cluster) clearPlans() {
+	for _, n := range c.planned {
+		n.plans = nil
+	}
+	for _, t := range c.licensed {
+		t.plans = nil
+	}
+	c.planned, c.licensed = c.planned[:0], c.licensed[:0]
+}
+
+func (c *cluster) anyPlans() bool { return len(c.planned)+len(c.licensed) > 0 }
+
+// tokensFit reports whether the tokens are free from one time to another, beside the plans if
+// those are respected. Between now and a later time claims only end, so the start of the
+// span and the starts of plans within it are the only times to look at.
+func (c *cluster) tokensFit(w *need, from, to time.Duration, plans bool) bool {
+	for _, a := range w.tokens {
+		t := c.tokens[a.kind]
+		if !c.tokenFits(t, a.n, from, plans) {
+			return false
+		}
+		if !plans {
+			continue
+		}
+		for _, p := range t.plans {
+			if p.atNever() && to == never {
+				return false
+			}
+			if p.from > from && p.from < to && !c.tokenFits(t, a.n, p.from, plans) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (c *cluster) tokenFits(t *token, n uint64, at time.Duration, plans bool) bool {
+	used := t.used
+	if at > c.now {
+		used = 0
+		for _, h := range t.claims {
+			if c.active(h, at) {
+				used += t.of(h)
+			}
+		}
+	}
+	if plans {
+		for _, p := range t.plans {
+			if c.active(p, at) {
+				used += t.of(p)
+			}
+		}
+	}
+	return n <= left(t.total, used)
 }
 
 func (c *cluster) tokenNumber(name string) *token {
@@ -143,99 +378,6 @@ func (c *cluster) growTokens() {
 	}
 }
 
-func (c *cluster) addDefinitions(defs []Definition) {
-	for _, d := range defs {
-		cost := d.CostPerHour
-		if math.IsNaN(cost) {
-			cost = math.Inf(1)
-		}
-		c.defs = append(c.defs, &definition{id: d.ID, cost: cost, order: d.Order, exclusive: d.Exclusive, maxTPC: 1})
-	}
-	slices.SortFunc(c.defs, func(a, b *definition) int {
-		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(a.order, b.order), cmp.Compare(a.id, b.id))
-	})
-	for i, d := range c.defs {
-		d.number = i
-	}
-}
-
-func (c *cluster) addNodes(list []Node) {
-	byID := make(map[coordinator.DefinitionID]*definition, len(c.defs))
-	for _, d := range c.defs {
-		byID[d.id] = d
-	}
-	order := make([]int, len(list))
-	for i := range order {
-		order[i] = i
-		for name, count := range list[i].Devices {
-			if d := byID[list[i].Definition]; d != nil && count > 0 {
-				d.addKind(c.kinds.number(name))
-			}
-		}
-	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(list[a].ID, list[b].ID) })
-	for rank, i := range order {
-		def := byID[list[i].Definition]
-		if def == nil {
-			continue // unassigned: nothing is placed there
-		}
-		n := newNode(&list[i], def, &c.kinds, rank)
-		c.nodes[n.id] = n
-		def.nodes = append(def.nodes, n)
-	}
-	for _, d := range c.defs {
-		for _, n := range d.nodes {
-			d.maxTPC = max(d.maxTPC, n.perCore)
-			n.reset()
-		}
-	}
-}
-
-// addPlacements puts down what runs now and then builds the indexes.
-func (c *cluster) addPlacements(s *Snapshot) {
-	for i := range s.Placements {
-		p := &s.Placements[i]
-		h := &claim{
-			id: p.ID, workflow: p.Workflow, need: c.needOf(&p.Resources), array: -1,
-			from: -never, to: c.endOf(p, s.Now),
-		}
-		if g, ok := c.arrayIDs.byID[p.Array]; ok && p.Array != "" {
-			h.array = g
-		}
-		for _, id := range p.Nodes {
-			if n := c.nodes[id]; n != nil && !slices.Contains(h.nodes, n) {
-				h.nodes = append(h.nodes, n)
-			}
-		}
-		for _, n := range h.nodes {
-			n.claims = append(n.claims, h)
-			n.now.add(n, h)
-		}
-		c.claimTokens(h)
-		c.ends = append(c.ends, h)
-	}
-	heap.Init(&c.ends)
-	for _, d := range c.defs {
-		for _, n := range d.nodes {
-			if n.schedulable {
-				d.root = insert(d.root, n)
-			}
-		}
-	}
-}
-
-// endOf is the planned end of a placement (rule 14): never in the past, never without walltime.
-func (c *cluster) endOf(p *Placement, now time.Time) time.Duration {
-	end := never
-	if p.Walltime > 0 {
-		end = later(later(p.Started.Sub(now), p.Walltime), c.notice)
-	}
-	if p.Ending {
-		end = min(end, c.notice)
-	}
-	return max(end, epsilon)
-}
-
 func (c *cluster) needOf(r *coordinator.Resources) *need {
 	w := &need{
 		cores: uint64(r.Cores), threads: r.Threads, memory: uint64(r.TotalMemory()),
@@ -246,134 +388,11 @@ func (c *cluster) needOf(r *coordinator.Resources) *need {
 	return w
 }
 
-// place puts down a claim that begins now.
-func (c *cluster) place(h *claim) {
-	for _, n := range h.nodes {
-		n.def.root = remove(n.def.root, n)
-		n.claims = append(n.claims, h)
-		n.now.add(n, h)
-		n.def.root = insert(n.def.root, n)
-	}
-	c.claimTokens(h)
-	if h.array >= 0 {
-		c.arrays[h.array]--
-	}
-	heap.Push(&c.ends, h)
-}
-
-func (c *cluster) claimTokens(h *claim) {
-	for _, a := range h.need.tokens {
-		t := c.tokens[a.kind]
-		t.used += a.n
-		t.claims = append(t.claims, h)
-	}
-}
-
-// release takes a claim away that has been popped from the ends.
-func (c *cluster) release(h *claim) {
-	for _, n := range h.nodes {
-		if n.schedulable {
-			n.def.root = remove(n.def.root, n)
-		}
-		n.claims = without(n.claims, h)
-		n.reset()
-		for _, other := range n.claims {
-			n.now.add(n, other)
-		}
-		if n.schedulable {
-			n.def.root = insert(n.def.root, n)
-		}
-	}
-	for _, a := range h.need.tokens {
-		t := c.tokens[a.kind]
-		t.used -= a.n
-		t.claims = without(t.claims, h)
-	}
-	if h.array >= 0 {
-		c.arrays[h.array]++
-	}
-}
-
-// addPlan reserves what a blocked request will take.
-func (c *cluster) addPlan(h *claim) {
-	for _, n := range h.nodes {
-		if len(n.plans) == 0 {
-			c.planned = append(c.planned, n)
-		}
-		n.plans = append(n.plans, h)
-	}
-	for _, a := range h.need.tokens {
-		c.tokens[a.kind].plans = append(c.tokens[a.kind].plans, h)
-	}
-}
-
-func (c *cluster) clearPlans() {
-	for _, n := range c.planned {
-		n.plans = n.plans[:0]
-	}
-	c.planned = c.planned[:0]
-	for _, t := range c.tokens {
-		t.plans = t.plans[:0]
-	}
-}
-
-// tokensFit reports whether the tokens are free from one time to another, beside the plans if
-// those are respected. Between now and a later time claims only end, so the start of the
-// span and the starts of plans within it are the only times to look at.
-func (c *cluster) tokensFit(w *need, from, to time.Duration, plans bool) bool {
-	for _, a := range w.tokens {
-		t := c.tokens[a.kind]
-		if !t.fits(a.n, c.now, from, plans) {
-			return false
-		}
-		if !plans {
-			continue
-		}
-		for _, p := range t.plans {
-			if p.atNever() && to == never {
-				return false
-			}
-			if p.from > from && p.from < to && !t.fits(a.n, c.now, p.from, plans) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-func (t *token) fits(n uint64, now, at time.Duration, plans bool) bool {
-	used := t.used
-	if at > now {
-		used = 0
-		for _, h := range t.claims {
-			if h.activeAt(at) {
-				used += t.of(h)
-			}
-		}
-	}
-	if plans {
-		for _, p := range t.plans {
-			if p.activeAt(at) {
-				used += t.of(p)
-			}
-		}
-	}
-	return n <= left(t.total, used)
-}
-
-// endHeap orders claims by their end, then id.
-type endHeap []*claim
-
-func (e endHeap) Len() int { return len(e) }
-func (e endHeap) Less(i, j int) bool {
-	return cmp.Or(cmp.Compare(e[i].to, e[j].to), cmp.Compare(e[i].id, e[j].id)) < 0
-}
-func (e endHeap) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *endHeap) Push(x any)   { *e = append(*e, x.(*claim)) }
-func (e *endHeap) Pop() any {
-	last := (*e)[len(*e)-1]
-	*e = (*e)[:len(*e)-1]
-	return last
+// since is a time as a duration. All times inside a scheduler count from the same moment and are no more than 146
+// years from it, so that there is always something later.
+func since(t time.Time) time.Duration {
+	const farthest = time.Duration(1 << 62)
+	return min(max(t.Sub(time.Unix(0, 0)), -farthest), farthest)
 }
 
 // later adds durations and stops at never.
@@ -401,8 +420,9 @@ func plus(a, b uint64) uint64 {
 
 func without(list []*claim, h *claim) []*claim {
 	if i := slices.Index(list, h); i >= 0 {
-		list[i] = list[len(list)-1]
-		return list[:len(list)-1]
+		last := len(list) - 1
+		list[i], list[last] = list[last], nil
+		return list[:last]
 	}
 	return list
 }

@@ -1,53 +1,179 @@
 package sched
 
-import "container/heap"
+import (
+	"container/heap"
+	"time"
+)
 
-// estimate steps the decision forward from known end to known end and notes when each waiting
-// entry starts (rule 16). The state of the decision is used up by it.
-func (d *decision) estimate(waits []Wait) {
+// Limits that keep estimates short whatever waits. They are counts, not times, so that the same facts
+// always give the same estimates.
+const (
+	estimateWork  = 500_000 // node examinations
+	estimateSteps = 4_096   // known ends that are stepped over
+	estimateDepth = 1_000   // estimated allocations per class
+)
+
+// estimate steps the last decision forward from known end to known end and notes when each waiting
+// entry starts (rule 16). Afterwards everything is as it was.
+func (s *Scheduler) estimate() {
+	if s.estimates != nil {
+		return
+	}
+	s.estimates = make(map[*entry]time.Duration)
+	c, pass := s.c, s.pass
+	kept := s.keep()
+	var journal []move
+	c.journal = &journal
 	pending := 0
-	for _, q := range d.queues {
-		q.admit(estimateDepth)
-		pending += len(q.waiting)
+	for _, q := range s.queues {
+		n := 0
+		q.last, n = s.farthest(q)
+		pending += n
 	}
-	d.onStart = func(e *entry) {
-		e.estimate, e.known = d.c.now, true
-		pending--
-	}
-	d.limit = d.c.work + estimateWork
+	ends := c.allEnds()
+	s.limit, s.spent = c.work+estimateWork, false
 	steps := 0
-	for pending > 0 && !d.spent && steps < estimateSteps && d.step() {
-		d.passAll(false)
+	for pending > len(s.estimates) && !s.spent && steps < estimateSteps && s.step(&ends, &journal) {
+		s.passAll(false)
 		steps++
-		d.spent = d.spent || d.c.work > d.limit
+		s.spent = s.spent || c.work > s.limit
 	}
-	unfinished := d.spent || steps == estimateSteps
-	i := 0
-	for _, q := range d.queues {
-		for _, e := range q.all {
-			if e.began && !e.known {
-				continue // started in the plan itself
+	unfinished := s.spent || steps == estimateSteps
+	c.rewind()
+	c.now = c.began
+	s.pass = pass
+	s.restore(kept)
+	if unfinished {
+		s.fallBack()
+	}
+}
+
+// fallBack lets an allocation with a plan show that.
+func (s *Scheduler) fallBack() {
+	show := func(e *entry, h *claim) {
+		if _, known := s.estimates[e]; e != nil && h != nil && !known && !h.atNever() {
+			s.estimates[e] = h.from
+		}
+	}
+	for _, h := range s.plans {
+		show(s.entries[h.id], h)
+	}
+	for _, q := range s.queues {
+		for _, sh := range q.shapes {
+			if sh.pass == s.pass && sh.first != nil && s.entries[sh.first.id] == sh.first {
+				show(sh.first, s.planOf(sh))
 			}
-			if !e.known && unfinished && e.plan != nil && !e.plan.atNever() {
-				e.estimate, e.known = e.plan.from, true
-			}
-			if e.known {
-				waits[i].EstimatedStart = d.s.Now.Add(e.estimate)
-			}
-			i++
 		}
 	}
 }
 
-// step moves to the next known end and releases everything that ends then.
-func (d *decision) step() bool {
-	ends := &d.c.ends
-	if len(*ends) == 0 || (*ends)[0].to == never {
+// keep sets aside what the last pass found out about the shapes. What shapes remember beyond a pass is forgotten, so
+// that the work of stepping does not depend on it.
+func (s *Scheduler) keep() map[*shape]passed {
+	kept := make(map[*shape]passed)
+	for _, q := range s.queues {
+		for _, sh := range q.shapes {
+			kept[sh] = sh.passed
+			sh.passed = passed{}
+			sh.roomless = false
+		}
+	}
+	return kept
+}
+
+func (s *Scheduler) restore(kept map[*shape]passed) {
+	s.c.clearPlans()
+	for _, h := range s.plans {
+		s.c.addPlan(h)
+	}
+	for sh, p := range kept {
+		sh.passed, sh.taken = p, place{}
+	}
+}
+
+// farthest is the last entry of a class that is estimated, nil if all are, and how many are.
+func (s *Scheduler) farthest(q *classQueue) (*entry, int) {
+	var h heads
+	for _, sh := range q.shapes {
+		if sh.judge(s.c) == nil && sh.move(place{}) {
+			h = append(h, sh)
+		}
+	}
+	heap.Init(&h)
+	n := 0
+	for len(h) > 0 {
+		sh := h[0]
+		n++
+		if n == estimateDepth {
+			return sh.head, n
+		}
+		if sh.move(sh.queue.after(sh.at)) {
+			heap.Fix(&h, 0)
+		} else {
+			heap.Pop(&h)
+		}
+	}
+	return nil, n
+}
+
+// step moves to the next known end and frees everything that ends then. What was put down since the last step
+// joins the ends.
+func (s *Scheduler) step(ends *endHeap, journal *[]move) bool {
+	c := s.c
+	for _, m := range (*journal)[ends.seen:] {
+		if m.put {
+			ends.add(c, m.h)
+		}
+	}
+	ends.seen = len(*journal)
+	if len(ends.list) == 0 {
 		return false
 	}
-	d.c.now = (*ends)[0].to
-	for len(*ends) > 0 && (*ends)[0].to == d.c.now {
-		d.c.release(heap.Pop(ends).(*claim))
+	c.now = ends.list[0].at
+	for len(ends.list) > 0 && ends.list[0].at == c.now {
+		c.take(heap.Pop(ends).(end).h)
 	}
 	return true
+}
+
+// end is when a claim ends.
+type end struct {
+	at time.Duration
+	h  *claim
+}
+
+// endHeap orders the known ends by time, then id.
+type endHeap struct {
+	list []end
+	seen int // moves of the journal
+}
+
+func (c *cluster) allEnds() endHeap {
+	var e endHeap
+	for _, h := range c.claims {
+		if at := c.until(h); at < never {
+			e.list = append(e.list, end{at, h})
+		}
+	}
+	heap.Init(&e)
+	return e
+}
+
+func (e *endHeap) add(c *cluster, h *claim) {
+	if at := c.until(h); at < never {
+		heap.Push(e, end{at, h})
+	}
+}
+
+func (e *endHeap) Len() int { return len(e.list) }
+func (e *endHeap) Less(i, j int) bool {
+	a, b := &e.list[i], &e.list[j]
+	return a.at < b.at || a.at == b.at && a.h.id < b.h.id
+}
+func (e *endHeap) Swap(i, j int) { e.list[i], e.list[j] = e.list[j], e.list[i] }
+func (e *endHeap) Push(x any)    { e.list = append(e.list, x.(end)) }
+func (e *endHeap) Pop() any {
+	last := e.list[len(e.list)-1]
+	e.list = e.list[:len(e.list)-1]
+	return last
 }

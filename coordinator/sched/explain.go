@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -58,12 +59,12 @@ func (f *stuckFacts) count(c *cluster, def *definition, s *shape) bool {
 			}
 		case n.schedulable:
 			ready++
+			if ready == s.count {
+				return true
+			}
 		default:
 			off = append(off, n)
 		}
-	}
-	if ready >= s.count {
-		return true
 	}
 	switch {
 	case ready+len(off) >= s.count:
@@ -97,7 +98,7 @@ func (f *stuckFacts) verdict(c *cluster, s *shape) *Verdict {
 }
 
 func drainedText(f *stuckFacts, s *shape) string {
-	why := f.offNodes[0].why
+	why := f.offNodes[0].spec.Why
 	if why == "" {
 		why = "not schedulable"
 	}
@@ -116,65 +117,106 @@ func plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// explainer finds the verdicts of one class after the pass. Verdicts of a shape are shared.
+// keptBy is what kept a request from starting.
+type keptBy uint8
+
+const (
+	keptByNothing keptBy = iota // it was tried, behind others, and nothing was free for it
+	keptByArray
+	keptByOrder
+	keptByDepth
+	keptByPlan  // there was room, but not for as long as it may run
+	headVerdict // it was tried with nobody ahead
+)
+
+// kept is what kept an entry from starting in the last pass. It follows from where the entry is in relation to a
+// few others, so that nothing has to be noted for each.
+func (s *Scheduler) kept(e *entry) keptBy {
+	sh := e.shape
+	behind := sh.ahead != nil && sh.ahead != e
+	switch {
+	case sh.array != nil && sh.array.at(e) >= sh.limit:
+		return keptByArray
+	case behind && s.config.Backfill == coordinator.BackfillNone:
+		return keptByOrder
+	case behind && sh.q.deep != nil && sh.q.deep.compare(e) <= 0:
+		return keptByDepth
+	case sh.room != nil && (sh.until == nil || e.compare(sh.until) < 0):
+		return keptByPlan
+	case behind:
+		return keptByNothing
+	}
+	return headVerdict
+}
+
+// at is how many tasks of the array had a place when the last pass came to an entry.
+func (g *array) at(e *entry) int {
+	before := sort.Search(len(g.log), func(i int) bool {
+		o := g.log[i]
+		return cmp.Or(cmp.Compare(o.shape.q.class, e.shape.q.class), o.compare(e)) > 0
+	})
+	return g.count - len(g.log) + before
+}
+
+// nearestShapes is how many shapes of a class get a nearest node when everything is listed.
+const nearestShapes = 256
+
+// explainer finds the verdicts of the last pass. Those of a shape are shared.
 type explainer struct {
-	d      *decision
+	s      *Scheduler
 	budget int // nearest nodes still to be looked for
 }
 
-// headVerdict is the place in shape.words of what was tried without anybody ahead.
-const headVerdict = keptByPlan + 1
-
 func (x *explainer) verdict(e *entry) *Verdict {
-	s := e.shape
-	if s.stuck != nil {
-		return s.stuck
+	sh := e.shape
+	if sh.stuck != nil {
+		return sh.stuck
 	}
-	slot := e.kept
-	if e.kept == keptByNothing && e.ahead == nil {
-		slot = headVerdict
+	if sh.pass != x.s.pass || sh.pass == 0 {
+		return &Verdict{} // nobody has looked at it yet
 	}
-	if v := s.words[slot]; v != nil {
+	slot := x.s.kept(e)
+	if v := sh.words[slot]; v != nil {
 		return v
 	}
 	var v *Verdict
-	switch e.kept {
+	switch slot {
 	case keptByArray:
 		v = &Verdict{Reason: ReasonArrayConcurrency, Rule: 5, Text: fmt.Sprintf(
-			"as many tasks of %s as its concurrency allows have started", e.request.Array)}
+			"as many tasks of %s as its concurrency allows have started", sh.array.name)}
 	case keptByOrder:
-		v = x.orderVerdict(e)
+		v = x.orderVerdict(sh)
 	case keptByDepth:
 		v = &Verdict{Reason: ReasonQueueDepth, Rule: 15, Text: "too far back in the queue for backfill to look at"}
 	case keptByPlan:
-		v = x.d.c.planVerdict(e)
+		v = x.s.c.planVerdict(sh)
 	default:
-		v = x.triedVerdict(e)
+		v = x.triedVerdict(sh, slot)
 	}
-	s.words[slot] = v
+	sh.words[slot] = v
 	return v
 }
 
-func (x *explainer) orderVerdict(e *entry) *Verdict {
-	ahead := x.verdict(e.ahead)
+func (x *explainer) orderVerdict(sh *shape) *Verdict {
+	ahead := x.verdict(sh.ahead)
 	return &Verdict{
 		Reason: ReasonBlockedByOrder, Rule: 4,
-		Text:     fmt.Sprintf("%s is ahead of it and waits for %s", e.ahead.request.ID, x.shared(e)),
+		Text:     fmt.Sprintf("%s is ahead of it and waits for %s", sh.ahead.id, x.shared(sh)),
 		Blocking: ahead.Blocking, Nearest: ahead.Nearest,
 	}
 }
 
-// shared names what the entry and the one ahead both want.
-func (x *explainer) shared(e *entry) string {
-	for _, def := range e.shape.defs {
-		if slices.Contains(e.ahead.shape.defs, def) {
+// shared names what the shape and the one ahead both want.
+func (x *explainer) shared(sh *shape) string {
+	for _, def := range sh.defs {
+		if slices.Contains(sh.ahead.shape.defs, def) {
 			return "nodes of definition " + string(def.id)
 		}
 	}
-	for _, a := range e.shape.need.tokens {
-		for _, b := range e.ahead.shape.need.tokens {
+	for _, a := range sh.need.tokens {
+		for _, b := range sh.ahead.shape.need.tokens {
 			if a.kind == b.kind {
-				return "token " + x.d.c.tokNames.list[a.kind]
+				return "token " + x.s.c.tokNames.list[a.kind]
 			}
 		}
 	}
@@ -182,61 +224,64 @@ func (x *explainer) shared(e *entry) string {
 }
 
 // triedVerdict is for work that was tried: what it lacked, as things stand after the plan's starts.
-func (x *explainer) triedVerdict(e *entry) *Verdict {
-	c, s := x.d.c, e.shape
+func (x *explainer) triedVerdict(sh *shape, slot keptBy) *Verdict {
+	c := x.s.c
 	v := &Verdict{}
-	near, room := x.nearest(s)
+	near := x.nearest(sh)
 	if near != nil {
 		v.Nearest = near.id
 	}
-	v.Blocking = c.blocking(e, near)
-	if !c.tokensFit(s.need, c.now, later(c.now, s.span), false) {
-		v.Reason, v.Rule, v.Text = ReasonTokenExhausted, 9, c.tokenText(s)
+	var plan *claim
+	if slot == headVerdict || sh.first != sh.ahead {
+		plan = x.s.planOf(sh)
+	}
+	v.Blocking = c.blocking(sh, plan, near)
+	if !c.tokensFit(sh.need, c.now, later(c.now, sh.span), false) {
+		v.Reason, v.Rule, v.Text = ReasonTokenExhausted, 9, c.tokenText(sh)
 		return v
 	}
-	v.Reason, v.Rule, v.Text = ReasonInsufficientResources, 5, c.roomText(s, near, room)
-	if e.ahead != nil {
+	v.Reason, v.Rule, v.Text = ReasonInsufficientResources, 5, x.roomText(sh, near)
+	if slot == keptByNothing {
 		v.Reason, v.Rule = ReasonBackfillNoFit, 15
 	}
 	return v
 }
 
 // planVerdict is for work that had room but would have been in the way of a planned start.
-func (c *cluster) planVerdict(e *entry) *Verdict {
-	s := e.shape
+func (c *cluster) planVerdict(s *shape) *Verdict {
 	who := "work that is planned before it"
-	if p := c.conflict(e); p != nil {
+	if p := c.conflict(s); p != nil {
 		who = "the planned start of " + string(p.id)
 	}
-	v := &Verdict{Reason: ReasonBackfillWouldDelayHead, Rule: 15, Nearest: e.room.id}
+	v := &Verdict{Reason: ReasonBackfillWouldDelayHead, Rule: 15, Nearest: s.room.id}
 	v.Text = fmt.Sprintf("may run for %s, which would delay %s", s.span.Round(time.Second), who)
 	if s.span == never {
 		v.Reason, v.Text = ReasonBackfillNoWalltime, "has no walltime, so it might delay "+who
 	}
-	if e.plan != nil {
-		v.Blocking = c.blocking(e, nil)
+	if s.plan != nil {
+		v.Blocking = c.blocking(s, s.plan, nil)
 	}
 	return v
 }
 
-// conflict is the first plan that leaves no room for the entry, on the node that has room now
+// conflict is the first plan that leaves no room for the shape, on the node that has room now
 // or among the tokens it wants.
-func (c *cluster) conflict(e *entry) *claim {
-	s, to := e.shape, later(c.now, e.shape.span)
-	within := func(p *claim) bool { return p != e.plan && p.from > c.now && p.from < to }
-	for _, p := range e.room.plans {
-		if p != e.plan && p.atNever() && to == never {
+func (c *cluster) conflict(s *shape) *claim {
+	to := later(c.now, s.span)
+	within := func(p *claim) bool { return p != s.plan && p.from > c.now && p.from < to }
+	for _, p := range s.room.plans {
+		if p != s.plan && p.atNever() && to == never {
 			return p
 		}
-		e.room.tallyAt(&c.scratch, p.from, true)
-		if within(p) && !e.room.fits(&c.scratch, s.need, s.workflow) {
+		c.tallyAt(&c.scratch, s.room, p.from, true)
+		if within(p) && !s.room.fits(&c.scratch, s.need, s.workflow) {
 			return p
 		}
 	}
 	for _, a := range s.need.tokens {
 		t := c.tokens[a.kind]
 		for _, p := range t.plans {
-			if p != e.plan && p.atNever() && to == never || within(p) && !t.fits(a.n, c.now, p.from, true) {
+			if p != s.plan && p.atNever() && to == never || within(p) && !c.tokenFits(t, a.n, p.from, true) {
 				return p
 			}
 		}
@@ -254,15 +299,15 @@ func (c *cluster) tokenText(s *shape) string {
 	return "wants tokens that are taken"
 }
 
-func (c *cluster) roomText(s *shape, near *node, room int) string {
-	text := "wants " + c.wants(s)
-	if s.count > 1 {
-		text += fmt.Sprintf("; %s room now", plural(room, "node has", "nodes have"))
+func (x *explainer) roomText(sh *shape, near *node) string {
+	text := "wants " + x.s.c.wants(sh)
+	if sh.count > 1 {
+		text += fmt.Sprintf("; %s room now", plural(x.room(sh), "node has", "nodes have"))
 	}
 	if near == nil {
 		return text
 	}
-	return text + ", nearest node " + c.lacks(near, s, &near.now)
+	return text + ", nearest node " + x.s.c.lacks(near, sh, &near.now)
 }
 
 // wants says what a shape asks for.
@@ -333,61 +378,60 @@ func (c *cluster) lacks(n *node, s *shape, t *tally) string {
 	return fmt.Sprintf("%s has %s", n.id, strings.Join(parts, ", "))
 }
 
-// nearest is the node that misses least, and how many nodes of the best definition have room now.
-func (x *explainer) nearest(s *shape) (*node, int) {
+// nearest is the node that misses least.
+func (x *explainer) nearest(sh *shape) *node {
 	if x.budget == 0 {
-		return nil, x.room(s)
+		return nil
 	}
 	x.budget--
 	var best *node
 	least := math.Inf(1)
-	for _, def := range s.defs {
+	for _, def := range sh.defs {
 		for _, n := range def.nodes {
-			if !n.schedulable || s.excludes(n) || !n.large(s.need) {
+			if !n.schedulable || sh.excludes(n) || !n.large(sh.need) {
 				continue
 			}
-			short := n.shortfall(&n.now, s.need)
-			if !n.joins(&n.now, s.need, s.workflow) {
+			short := n.shortfall(&n.now, sh.need)
+			if !n.joins(&n.now, sh.need, sh.workflow) {
 				short += float64(n.now.count)
 			}
-			if s.count > 1 && short == 0 {
+			if sh.count > 1 && short == 0 {
 				continue // it has room: another one is missing
 			}
-			if short < least || short == least && n.rank < best.rank {
+			if short < least || short == least && n.id < best.id {
 				best, least = n, short
 			}
 		}
 	}
-	return best, x.room(s)
+	return best
 }
 
 // room is the most nodes of one candidate that would take the shape now, up to its count.
-func (x *explainer) room(s *shape) int {
+func (x *explainer) room(sh *shape) int {
 	most := 0
-	for _, def := range s.defs {
-		look := search{c: x.d.c, shape: s, want: s.count, found: x.d.found[:0]}
+	for _, def := range sh.defs {
+		look := search{c: x.s.c, shape: sh, want: sh.count, found: x.s.found[:0]}
 		look.walk(def.root)
-		x.d.found = look.found
+		x.s.found = look.found
 		most = max(most, len(look.found))
 	}
 	return most
 }
 
-// blocking names the claims whose end would let the entry start: on the planned nodes if it has
+// blocking names the claims whose end would let the shape start: on the planned nodes if there is
 // a plan, else on the nearest node.
-func (c *cluster) blocking(e *entry, near *node) []coordinator.AllocationID {
-	s := e.shape
+func (c *cluster) blocking(s *shape, plan *claim, near *node) []coordinator.AllocationID {
 	var claims []*claim
 	switch {
-	case e.plan != nil:
-		for _, n := range e.plan.nodes {
-			claims = append(claims, n.inTheWay(c, s)...)
+	case plan != nil:
+		for _, n := range plan.nodes {
+			claims = append(claims, c.inTheWay(n, s)...)
 		}
 	case near != nil && s.count == 1:
-		claims = near.inTheWay(c, s)
+		claims = c.inTheWay(near, s)
 	}
 	for _, a := range s.need.tokens {
-		claims = append(claims, c.tokens[a.kind].inTheWay(a.n)...)
+		claims = append(claims, c.tokensInTheWay(c.tokens[a.kind], a.n)...)
 	}
 	ids := make([]coordinator.AllocationID, 0, len(claims))
 	for _, h := range claims {
@@ -398,14 +442,16 @@ func (c *cluster) blocking(e *entry, near *node) []coordinator.AllocationID {
 	return ids[:min(len(ids), maxBlocking)]
 }
 
-func byEnd(a, b *claim) int {
-	return cmp.Or(cmp.Compare(a.to, b.to), cmp.Compare(a.id, b.id))
+func (c *cluster) byEnd(claims []*claim) []*claim {
+	return slices.SortedFunc(slices.Values(claims), func(a, b *claim) int {
+		return cmp.Or(cmp.Compare(c.until(a), c.until(b)), cmp.Compare(a.id, b.id))
+	})
 }
 
 // inTheWay is the claims that have to end for the shape to fit, the first to end first, less
 // those that turn out not to be needed.
-func (n *node) inTheWay(c *cluster, s *shape) []*claim {
-	ends := slices.SortedFunc(slices.Values(n.claims), byEnd)
+func (c *cluster) inTheWay(n *node, s *shape) []*claim {
+	ends := c.byEnd(n.claims)
 	fits := func(claims ...[]*claim) bool {
 		c.scratch.reset(len(n.devices))
 		for _, list := range claims {
@@ -431,10 +477,10 @@ func (n *node) inTheWay(c *cluster, s *shape) []*claim {
 }
 
 // inTheWay is the first claims to end whose tokens make enough.
-func (t *token) inTheWay(n uint64) []*claim {
+func (c *cluster) tokensInTheWay(t *token, n uint64) []*claim {
 	free := left(t.total, t.used)
 	var out []*claim
-	for _, h := range slices.SortedFunc(slices.Values(t.claims), byEnd) {
+	for _, h := range c.byEnd(t.claims) {
 		if n <= free {
 			break
 		}

@@ -157,11 +157,13 @@ func Used(on Node, own coordinator.Exclusive, requests iter.Seq[*coordinator.Res
 
 // lone is a node that is the only one of its definition.
 func (c *cluster) lone(on Node, own coordinator.Exclusive) *node {
-	def := &definition{exclusive: own}
+	def := newDefinition(&Definition{Exclusive: own})
 	for name, count := range on.Devices {
 		if count > 0 {
 			def.addKind(c.kinds.number(name))
 		}
 	}
-	return newNode(&on, def, &c.kinds, 0)
+	n := &node{id: on.ID, spec: on}
+	n.read(def, &c.kinds)
+	return n
 }

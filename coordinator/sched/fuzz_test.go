@@ -86,7 +86,7 @@ func (d *dice) snapshot() Snapshot {
 			r.Admissible = append(r.Admissible, coordinator.DefinitionID(fmt.Sprint("d", d.byte()%4)))
 		}
 		if b := d.byte(); b&7 == 7 {
-			r.Exclude, r.Array, r.ArrayFree = []coordinator.NodeID{d.nodeID()}, "g", int(int8(b))
+			r.Exclude, r.Array, r.ArrayLimit = []coordinator.NodeID{d.nodeID()}, "g", int(int8(b))
 		}
 		s.Requests = append(s.Requests, r)
 	}

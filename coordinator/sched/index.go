@@ -9,7 +9,6 @@ import "substrate/coordinator"
 // branch is a node's place in the index.
 type branch struct {
 	key         fullness
-	weight      uint32 // heap order; a fixed hash of the rank, so the shape is always the same
 	left, right *node
 	cores       uint64   // most free cores in the subtree
 	memory      uint64   // most free memory
@@ -17,9 +16,12 @@ type branch struct {
 	idle        bool     // some node in the subtree is empty
 }
 
-// weigh mixes the bits of a rank.
-func weigh(rank int) uint32 {
-	x := uint32(rank) + 0x9e3779b9
+// weigh mixes the bytes of an id (FNV-1a, then the finish of MurmurHash3).
+func weigh(id coordinator.NodeID) uint32 {
+	x := uint32(2166136261)
+	for i := range len(id) {
+		x = (x ^ uint32(id[i])) * 16777619
+	}
 	x = (x ^ x>>16) * 0x85ebca6b
 	x = (x ^ x>>13) * 0xc2b2ae35
 	return x ^ x>>16
@@ -28,12 +30,13 @@ func weigh(rank int) uint32 {
 // insert puts a node into the tree by its present fullness and returns the new root.
 func insert(root, n *node) *node {
 	n.tree.key = n.fullness(&n.now)
-	n.tree.weight = weigh(n.rank)
 	n.tree.left, n.tree.right = nil, nil
-	if n.tree.devices == nil {
-		n.tree.devices = make([]uint64, len(n.devices))
-	}
 	return insertAt(root, n)
+}
+
+// above is the order of the heap.
+func (n *node) above(m *node) bool {
+	return n.weight > m.weight || n.weight == m.weight && n.id < m.id
 }
 
 func insertAt(root, n *node) *node {
@@ -41,12 +44,12 @@ func insertAt(root, n *node) *node {
 		n.pull()
 		return n
 	}
-	if n.tree.weight > root.tree.weight {
-		n.tree.left, n.tree.right = split(root, n.tree.key)
+	if n.above(root) {
+		n.tree.left, n.tree.right = split(root, &n.tree.key)
 		n.pull()
 		return n
 	}
-	if n.tree.key.compare(root.tree.key) < 0 {
+	if n.tree.key.compare(&root.tree.key) < 0 {
 		root.tree.left = insertAt(root.tree.left, n)
 	} else {
 		root.tree.right = insertAt(root.tree.right, n)
@@ -56,7 +59,7 @@ func insertAt(root, n *node) *node {
 }
 
 // split divides a tree into what comes before the key and what does not.
-func split(root *node, key fullness) (before, after *node) {
+func split(root *node, key *fullness) (before, after *node) {
 	if root == nil {
 		return nil, nil
 	}
@@ -78,7 +81,7 @@ func remove(root, n *node) *node {
 	if root == n {
 		return merge(n.tree.left, n.tree.right)
 	}
-	if n.tree.key.compare(root.tree.key) < 0 {
+	if n.tree.key.compare(&root.tree.key) < 0 {
 		root.tree.left = remove(root.tree.left, n)
 	} else {
 		root.tree.right = remove(root.tree.right, n)
@@ -93,7 +96,7 @@ func merge(a, b *node) *node {
 		return b
 	case b == nil:
 		return a
-	case a.tree.weight > b.tree.weight:
+	case a.above(b):
 		a.tree.right = merge(a.tree.right, b)
 		a.pull()
 		return a
@@ -125,11 +128,12 @@ func (n *node) pull() {
 
 // search collects the first want nodes, fullest first, that hold the shape from now to an end.
 type search struct {
-	c     *cluster
-	shape *shape
-	want  int
-	plans bool
-	found []*node
+	c      *cluster
+	shape  *shape
+	want   int
+	plans  bool
+	barred bool // a plan kept some node from being taken
+	found  []*node
 }
 
 // walk visits a subtree in order of fullness and reports whether the search is complete.
@@ -175,8 +179,9 @@ func (s *search) take(n *node) bool {
 	if s.shape.excludes(n) || !n.fits(&n.now, s.shape.need, s.shape.workflow) {
 		return false
 	}
-	if !s.plans || len(n.plans) == 0 {
+	if !s.plans || len(n.plans) == 0 || s.c.openFor(n, s.shape, s.c.now, later(s.c.now, s.shape.span)) {
 		return true
 	}
-	return s.c.openFor(n, s.shape, s.c.now, later(s.c.now, s.shape.span))
+	s.barred = true
+	return false
 }

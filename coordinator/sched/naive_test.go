@@ -2,7 +2,6 @@ package sched
 
 import (
 	"cmp"
-	"math"
 	"math/big"
 	"slices"
 	"time"
@@ -17,7 +16,6 @@ type naive struct {
 	now   time.Duration
 	runs  []run
 	plans []run
-	took  map[string]int // array → places given away
 }
 
 type run struct {
@@ -37,7 +35,7 @@ type naiveWait struct {
 }
 
 func naiveDecide(s Snapshot) Plan {
-	n := &naive{s: s, took: map[string]int{}}
+	n := &naive{s: s}
 	for _, p := range s.Placements {
 		end := never
 		if p.Walltime > 0 {
@@ -56,7 +54,7 @@ func naiveDecide(s Snapshot) Plan {
 			}
 			return 1
 		}
-		return cmp.Or(cmp.Compare(a.Class, b.Class), cmp.Compare(back(a), back(b)), cmp.Compare(b.Priority, a.Priority),
+		return cmp.Or(cmp.Compare(a.Class, b.Class), cmp.Compare(back(a), back(b)), cmp.Compare(s.effective(b), s.effective(a)),
 			a.Submitted.Compare(b.Submitted), cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Order, b.Order), cmp.Compare(a.ID, b.ID))
 	})
 	starts, waiting := n.pass(queue)
@@ -65,7 +63,7 @@ func naiveDecide(s Snapshot) Plan {
 	for _, w := range waiting {
 		position[w.r.Class]++
 		reason, rule := n.reason(w)
-		plan.Waits = append(plan.Waits, Wait{ID: w.r.ID, Class: w.r.Class, Position: position[w.r.Class],
+		plan.Waits = append(plan.Waits, Wait{ID: w.r.ID, Class: w.r.Class, Position: position[w.r.Class], Priority: s.effective(w.r),
 			Verdict: Verdict{Reason: reason, Rule: rule}})
 	}
 	estimates := n.forward(waiting)
@@ -75,6 +73,11 @@ func naiveDecide(s Snapshot) Plan {
 		}
 	}
 	return plan
+}
+
+// effective is the priority with age.
+func (s Snapshot) effective(r Request) float64 {
+	return r.Priority + s.Config.AgeRate*s.Now.Sub(r.Submitted).Seconds()
 }
 
 func (n *naive) forward(waiting []naiveWait) map[coordinator.AllocationID]time.Duration {
@@ -89,9 +92,6 @@ func (n *naive) forward(waiting []naiveWait) map[coordinator.AllocationID]time.D
 		}
 		n.now = next
 		n.runs = slices.DeleteFunc(n.runs, func(r run) bool {
-			if r.to == next && r.array != "" {
-				n.took[r.array]--
-			}
 			return r.to == next
 		})
 		var queue []Request
@@ -122,7 +122,7 @@ func (n *naive) pass(queue []Request) (starts []Start, waiting []naiveWait) {
 		keep := mode != coordinator.BackfillNone || r.Class != coordinator.ClassBatch
 		switch {
 		case n.stuck(r) != 0:
-		case r.Array != "" && n.arrayFree(r.Array) <= 0:
+		case r.Array != "" && n.inArray(r.Array) >= r.ArrayLimit:
 			w.reason = ReasonArrayConcurrency
 		case w.ahead && mode == coordinator.BackfillNone:
 			w.reason = ReasonBlockedByOrder
@@ -131,7 +131,6 @@ func (n *naive) pass(queue []Request) (starts []Start, waiting []naiveWait) {
 		default:
 			if def, nodes := n.choose(r, n.now, keep); nodes != nil {
 				n.runs = append(n.runs, run{r.ID, r.Workflow, r.Resources, nodes, n.now, n.end(r, n.now), r.Array, false})
-				n.took[r.Array]++
 				sorted := slices.Sorted(slices.Values(nodes))
 				rule := 4
 				if w.ahead {
@@ -162,14 +161,13 @@ func (n *naive) end(r Request, from time.Duration) time.Duration {
 	return from + r.Walltime + n.s.Config.PreemptionNotice
 }
 
-func (n *naive) arrayFree(array string) int {
-	free := math.MaxInt
-	for _, r := range n.s.Requests {
-		if r.Array == array {
-			free = min(free, r.ArrayFree)
+func (n *naive) inArray(array string) (count int) {
+	for _, r := range n.runs {
+		if r.array == array {
+			count++
 		}
 	}
-	return free - n.took[array]
+	return count
 }
 
 func (n *naive) plan(r Request, keep bool) {

@@ -1,7 +1,11 @@
 package sched
 
 import (
+	"cmp"
+	"maps"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"substrate/coordinator"
@@ -20,15 +24,33 @@ type definition struct {
 	local     []int   // device kind → 1 + index in kinds
 	maxTPC    uint64  // most threads per core of any node
 	nothing   *tally  // of any of its nodes when it is empty
+	freed     uint64  // grows whenever one of its nodes may have more room
+	altered   uint64  // grows whenever its nodes change
 }
 
+func newDefinition(d *Definition) *definition {
+	cost := d.CostPerHour
+	if math.IsNaN(cost) {
+		cost = math.Inf(1)
+	}
+	return &definition{id: d.ID, cost: cost, order: d.Order, exclusive: d.Exclusive, maxTPC: 1, nothing: &tally{}}
+}
+
+// addKind makes room for a device kind on every node.
 func (d *definition) addKind(kind int) {
 	for len(d.local) <= kind {
 		d.local = append(d.local, 0)
 	}
-	if d.local[kind] == 0 {
-		d.kinds = append(d.kinds, kind)
-		d.local[kind] = len(d.kinds)
+	if d.local[kind] > 0 {
+		return
+	}
+	d.kinds = append(d.kinds, kind)
+	d.local[kind] = len(d.kinds)
+	d.nothing.devices = append(d.nothing.devices, 0)
+	for _, n := range d.nodes {
+		n.devices = append(n.devices, 0)
+		n.now.devices = append(n.now.devices, 0)
+		n.tree.devices = append(n.tree.devices, 0)
 	}
 }
 
@@ -43,10 +65,10 @@ func (d *definition) device(kind int) int {
 // node is one machine: what it has, who is there, and its place in the index.
 type node struct {
 	id          coordinator.NodeID
+	spec        Node // as it was given
+	known       bool // false: only claims name it
 	def         *definition
-	rank        int // by id
 	schedulable bool
-	why         string
 	cores       uint64
 	perCore     uint64 // hardware threads per core
 	memory      uint64
@@ -55,30 +77,59 @@ type node struct {
 	now         tally
 	claims      []*claim
 	plans       []*claim
+	lasting     int           // claims without a known end
+	firstEnd    time.Duration // no claim ends before it
+	indexed     bool
+	weight      uint32 // in the index: a fixed hash of the id, so the shape is always the same
 	tree        branch
 }
 
-func newNode(n *Node, def *definition, kinds *names, rank int) *node {
-	made := &node{
-		id: n.ID, def: def, rank: rank, schedulable: n.Schedulable, why: n.Why,
-		cores: uint64(n.Cores), perCore: 1, memory: uint64(n.Memory),
-		devices: make([]uint64, len(def.kinds)),
+// read takes over what the node has, in the terms of a definition.
+func (n *node) read(def *definition, kinds *names) {
+	n.def, n.schedulable = def, n.spec.Schedulable
+	n.cores, n.perCore, n.memory = uint64(n.spec.Cores), 1, uint64(n.spec.Memory)
+	if n.spec.Cores > 0 && n.spec.Threads > uint32(n.spec.Cores) {
+		n.perCore = uint64(n.spec.Threads) / uint64(n.spec.Cores)
 	}
-	if n.Cores > 0 && n.Threads > uint32(n.Cores) {
-		made.perCore = uint64(n.Threads) / uint64(n.Cores)
-	}
-	if def.nothing == nil {
-		def.nothing = &tally{devices: make([]uint64, len(def.kinds))}
-	}
+	n.devices, n.hasDevices = make([]uint64, len(def.kinds)), false
+	n.tree.devices = make([]uint64, len(def.kinds))
 	for i, kind := range def.kinds {
-		made.devices[i] = uint64(n.Devices[kinds.list[kind]])
-		made.hasDevices = made.hasDevices || made.devices[i] > 0
+		n.devices[i] = uint64(n.spec.Devices[kinds.list[kind]])
+		n.hasDevices = n.hasDevices || n.devices[i] > 0
 	}
-	return made
 }
 
-// reset empties the sums of what is on the node.
-func (n *node) reset() { n.now.reset(len(n.devices)) }
+// sameNode reports whether two descriptions say the same.
+func sameNode(a, b *Node) bool {
+	return a.ID == b.ID && a.Definition == b.Definition && a.Cores == b.Cores && a.Threads == b.Threads &&
+		a.Memory == b.Memory && a.Schedulable == b.Schedulable && a.Why == b.Why && maps.Equal(a.Devices, b.Devices)
+}
+
+// add counts in a claim.
+func (n *node) add(h *claim) {
+	n.claims = append(n.claims, h)
+	n.count(h)
+}
+
+func (n *node) count(h *claim) {
+	n.now.add(n, h)
+	if h.lasts() {
+		n.lasting++
+	}
+	if h.ending {
+		n.firstEnd = -never // it moves with the clock
+	}
+	n.firstEnd = min(n.firstEnd, h.to)
+}
+
+// recount sums up the claims again.
+func (n *node) recount() {
+	n.now.reset(len(n.devices))
+	n.lasting, n.firstEnd = 0, never
+	for _, h := range n.claims {
+		n.count(h)
+	}
+}
 
 // mode is how a request would hold this node.
 func (n *node) mode(w *need) coordinator.Exclusive { return strongest(w.exclusive, n.def.exclusive) }
@@ -115,8 +166,7 @@ func (n *node) joins(t *tally, w *need, workflow coordinator.WorkflowID) bool {
 	if t.count == 0 {
 		return true
 	}
-	mode := n.mode(w)
-	switch strongest(mode, t.lock) {
+	switch strongest(n.mode(w), t.lock) {
 	case coordinator.ExclusiveJob:
 		return false
 	case coordinator.ExclusiveWorkflow:
@@ -129,11 +179,11 @@ func (n *node) fits(t *tally, w *need, workflow coordinator.WorkflowID) bool {
 	return n.room(t, w) && n.joins(t, w, workflow)
 }
 
-// tallyAt sums what occupies the node at a time, plans included if asked.
-func (n *node) tallyAt(t *tally, at time.Duration, plans bool) {
+// tallyAt sums what occupies a node at a time, plans included if asked.
+func (c *cluster) tallyAt(t *tally, n *node, at time.Duration, plans bool) {
 	t.reset(len(n.devices))
 	for _, h := range n.claims {
-		if h.activeAt(at) {
+		if c.active(h, at) {
 			t.add(n, h)
 		}
 	}
@@ -141,22 +191,21 @@ func (n *node) tallyAt(t *tally, at time.Duration, plans bool) {
 		return
 	}
 	for _, p := range n.plans {
-		if p.activeAt(at) {
+		if c.active(p, at) {
 			t.add(n, p)
 		}
 	}
 }
 
-// openFor reports whether the request fits on the node for the whole span, beside the plans
+// openFor reports whether the shape fits on the node for the whole span, beside the plans
 // there. Claims only end, so usage can rise only where a plan starts.
 func (c *cluster) openFor(n *node, s *shape, from, to time.Duration) bool {
-	c.work += 1 + (1+len(n.plans))*(len(n.claims)+len(n.plans))/8
 	for _, p := range n.plans {
 		if p.atNever() && to == never {
 			return false
 		}
 	}
-	n.tallyAt(&c.scratch, from, true)
+	c.tallyAt(&c.scratch, n, from, true)
 	if !n.fits(&c.scratch, s.need, s.workflow) {
 		return false
 	}
@@ -164,7 +213,7 @@ func (c *cluster) openFor(n *node, s *shape, from, to time.Duration) bool {
 		if p.from <= from || p.from >= to {
 			continue
 		}
-		n.tallyAt(&c.scratch, p.from, true)
+		c.tallyAt(&c.scratch, n, p.from, true)
 		if !n.fits(&c.scratch, s.need, s.workflow) {
 			return false
 		}
@@ -178,31 +227,29 @@ type fullness struct {
 	devices    uint64 // free, of all kinds
 	cores      uint64 // free
 	memory     uint64 // free
-	rank       int
+	id         coordinator.NodeID
 }
 
 func (n *node) fullness(t *tally) fullness {
-	f := fullness{hasDevices: n.hasDevices, cores: left(n.cores, t.cores), memory: left(n.memory, t.memory), rank: n.rank}
+	f := fullness{hasDevices: n.hasDevices, cores: left(n.cores, t.cores), memory: left(n.memory, t.memory), id: n.id}
 	for i, total := range n.devices {
 		f.devices += left(total, t.devices[i])
 	}
 	return f
 }
 
-func (f fullness) compare(g fullness) int {
+func (f *fullness) compare(g *fullness) int {
 	switch {
 	case f.hasDevices != g.hasDevices:
 		return order(g.hasDevices)
 	case f.devices != g.devices:
-		return order(f.devices < g.devices)
+		return cmp.Compare(f.devices, g.devices)
 	case f.cores != g.cores:
-		return order(f.cores < g.cores)
+		return cmp.Compare(f.cores, g.cores)
 	case f.memory != g.memory:
-		return order(f.memory < g.memory)
-	case f.rank != g.rank:
-		return order(f.rank < g.rank)
+		return cmp.Compare(f.memory, g.memory)
 	}
-	return 0
+	return strings.Compare(string(f.id), string(g.id))
 }
 
 func order(less bool) int {
@@ -210,15 +257,4 @@ func order(less bool) int {
 		return -1
 	}
 	return 1
-}
-
-// lasting counts the occupants that have no known end.
-func (n *node) lasting() int {
-	count := 0
-	for _, h := range n.claims {
-		if h.to == never {
-			count++
-		}
-	}
-	return count
 }

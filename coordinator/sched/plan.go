@@ -8,48 +8,62 @@ import (
 	"substrate/coordinator"
 )
 
-// planStart gives a blocked entry its planned start (rule 14) and reserves it.
-func (d *decision) planStart(e *entry, full bool) {
-	plans := d.respectsPlans(e.shape.class)
-	if !full {
-		// While stepping forward without backfill only a reserved allocation's plan binds others.
-		if d.s.Config.Backfill == coordinator.BackfillNone && e.shape.class >= coordinator.ClassOnDemand {
-			return
-		}
-		if d.c.work > d.limit {
-			d.spent = true
-			return
-		}
+// planStart gives a blocked entry its planned start (rule 14) and reserves it. Without backfill only the plan of a
+// reserved allocation binds others; that of any other is made when somebody asks for it.
+func (s *Scheduler) planStart(sh *shape, e *entry, full bool) {
+	if s.config.Backfill == coordinator.BackfillNone && sh.q.class >= coordinator.ClassOnDemand {
+		return
 	}
-	h := d.c.planFor(e, plans)
+	if !full && s.c.work > s.limit {
+		s.spent = true
+		return
+	}
+	h := s.c.planFor(sh, e, s.respectsPlans(sh.q.class))
 	if h == nil {
 		return
 	}
-	d.c.addPlan(h)
+	s.c.addPlan(h)
 	if full {
-		e.plan = h
+		s.plans = append(s.plans, h)
+		if sh.plan == nil && e == sh.first {
+			sh.plan = h
+		}
 	}
 }
 
-// planFor finds the earliest time, and the nodes at that time, at which the entry fits whole. It
+// planOf is the planned start of the first entry of a shape, nil without one.
+func (s *Scheduler) planOf(sh *shape) *claim {
+	if sh.plan == nil && sh.first != nil && sh.ahead == sh.first && s.config.Backfill == coordinator.BackfillNone {
+		sh.plan = s.c.planFor(sh, sh.first, s.respectsPlans(sh.q.class))
+	}
+	return sh.plan
+}
+
+// planFor finds the earliest time, and the nodes at that time, at which the shape fits whole. It
 // is nil only for a shape that no empty cluster could hold.
-func (c *cluster) planFor(e *entry, plans bool) *claim {
+func (c *cluster) planFor(s *shape, e *entry, plans bool) *claim {
 	at, best := never, (*definition)(nil)
-	for _, def := range e.shape.defs {
-		if t := c.earliest(def, e.shape, plans, at); t < at {
+	for _, def := range s.defs {
+		if t := c.earliest(def, s, plans, at); t < at {
 			at, best = t, def
 		}
 	}
+	var nodes []*node
 	if best == nil {
-		return c.planAtNever(e)
+		nodes = c.nodesAtNever(s)
+	} else {
+		nodes = c.nodesAt(best, s, plans, at)
 	}
-	nodes := c.nodesAt(best, e.shape, plans, at)
-	return c.claimFor(e, nodes, at)
+	if nodes == nil {
+		return nil
+	}
+	h := s.claimFor(e, nodes, at, later(at, s.span))
+	h.plan = true
+	return h
 }
 
-// planAtNever picks the nodes that are cleared first if anybody ends the work without end.
-func (c *cluster) planAtNever(e *entry) *claim {
-	s := e.shape
+// nodesAtNever picks the nodes that are cleared first if anybody ends the work without end.
+func (c *cluster) nodesAtNever(s *shape) []*node {
 	for _, def := range s.defs {
 		var nodes []*node
 		for _, n := range def.nodes {
@@ -60,23 +74,39 @@ func (c *cluster) planAtNever(e *entry) *claim {
 		if len(nodes) < s.count {
 			continue
 		}
-		slices.SortFunc(nodes, func(a, b *node) int {
-			return cmp.Or(cmp.Compare(a.lasting(), b.lasting()), cmp.Compare(a.rank, b.rank))
-		})
-		return c.claimFor(e, nodes[:s.count], never)
+		freest := func(a, b *node) int {
+			return cmp.Or(cmp.Compare(a.lasting, b.lasting), cmp.Compare(a.id, b.id))
+		}
+		if s.count == 1 {
+			return []*node{slices.MinFunc(nodes, freest)}
+		}
+		slices.SortFunc(nodes, freest)
+		return nodes[:s.count:s.count]
 	}
 	return nil
 }
 
+// examined counts a look at a node.
+func (c *cluster) examined(looks int) {
+	c.work += looks
+	c.planWork += looks
+}
+
 // usable reports whether the shape may go to the node once it is empty.
 func (c *cluster) usable(n *node, s *shape) bool {
-	c.work++
+	c.examined(1)
 	return n.schedulable && !s.excludes(n) && n.large(s.need)
+}
+
+// openLater is openFor for a plan.
+func (c *cluster) openLater(n *node, s *shape, at time.Duration) bool {
+	c.examined((1 + len(n.plans)) * (len(n.claims) + len(n.plans)) / 8)
+	return c.openFor(n, s, at, later(at, s.span))
 }
 
 // outlook is when the nodes of a definition can take a shape.
 type outlook struct {
-	from    []time.Duration // nodes without plans: free from then on, ascending
+	from    []time.Duration // nodes without plans: the first ones to be free from then on, ascending
 	planned []*node         // nodes with plans: to be asked for each time
 	times   []time.Duration // when anything changes, ascending
 }
@@ -84,7 +114,7 @@ type outlook struct {
 // earliest is the first time before the limit at which enough nodes of the definition, and the
 // tokens, are free for the whole span; the limit if there is none.
 func (c *cluster) earliest(def *definition, s *shape, plans bool, limit time.Duration) time.Duration {
-	look := c.outlookOf(def, s, plans)
+	look := c.outlookOf(def, s, plans, limit)
 	if len(look.from)+len(look.planned) < s.count {
 		return limit
 	}
@@ -101,7 +131,7 @@ func (c *cluster) earliest(def *definition, s *shape, plans bool, limit time.Dur
 		}
 		enough := freed
 		for i := 0; i < len(look.planned) && enough < s.count; i++ {
-			if c.openFor(look.planned[i], s, t, later(t, s.span)) {
+			if c.openLater(look.planned[i], s, t) {
 				enough++
 			}
 		}
@@ -112,7 +142,9 @@ func (c *cluster) earliest(def *definition, s *shape, plans bool, limit time.Dur
 	return limit
 }
 
-func (c *cluster) outlookOf(def *definition, s *shape, plans bool) outlook {
+// outlookOf looks for the first nodes to be free, as many as are wanted: most nodes are passed over, since none of
+// their claims ends before that.
+func (c *cluster) outlookOf(def *definition, s *shape, plans bool, limit time.Duration) outlook {
 	look := outlook{times: []time.Duration{c.now}}
 	for _, n := range def.nodes {
 		if !c.usable(n, s) {
@@ -120,48 +152,55 @@ func (c *cluster) outlookOf(def *definition, s *shape, plans bool) outlook {
 		}
 		if plans && len(n.plans) > 0 {
 			look.planned = append(look.planned, n)
-			look.times = appendEnds(appendEnds(look.times, n.claims), n.plans)
+			look.times = c.appendEnds(c.appendEnds(look.times, n.claims), n.plans)
 			continue
 		}
-		if t := c.freeFrom(n, s); t < never {
-			look.from = append(look.from, t)
-			look.times = append(look.times, t)
+		if t := c.freeFrom(n, s, limit); t < limit {
+			i, _ := slices.BinarySearch(look.from, t)
+			look.from = slices.Insert(look.from, i, t)
+			if len(look.from) >= s.count {
+				look.from = look.from[:s.count]
+				limit = look.from[s.count-1]
+			}
 		}
 	}
+	look.times = append(look.times, look.from...)
 	for _, a := range s.need.tokens {
 		t := c.tokens[a.kind]
-		look.times = appendEnds(look.times, t.claims)
+		look.times = c.appendEnds(look.times, t.claims)
 		if plans {
-			look.times = appendEnds(look.times, t.plans)
+			look.times = c.appendEnds(look.times, t.plans)
 		}
 	}
-	slices.Sort(look.from)
 	slices.Sort(look.times)
 	look.times = slices.Compact(look.times)
 	return look
 }
 
-func appendEnds(times []time.Duration, claims []*claim) []time.Duration {
+func (c *cluster) appendEnds(times []time.Duration, claims []*claim) []time.Duration {
 	for _, h := range claims {
-		if h.to < never {
-			times = append(times, h.to)
+		if end := c.until(h); end < never {
+			times = append(times, end)
 		}
 	}
 	return times
 }
 
-// freeFrom is when a node without plans can take the shape; from then on it stays so. Room only
-// grows there, so the first end that makes enough is found by halving.
-func (c *cluster) freeFrom(n *node, s *shape) time.Duration {
+// freeFrom is when a node without plans can take the shape, if that is before the limit; from then on it stays so.
+// Room only grows there, so the first end that makes enough is found by halving.
+func (c *cluster) freeFrom(n *node, s *shape, limit time.Duration) time.Duration {
 	if n.fits(&n.now, s.need, s.workflow) {
 		return c.now
 	}
-	ends := appendEnds(c.times[:0], n.claims)
+	if n.firstEnd >= limit {
+		return never
+	}
+	ends := c.appendEnds(c.times[:0], n.claims)
 	c.times = ends
 	slices.Sort(ends)
 	i, _ := slices.BinarySearchFunc(ends, true, func(end time.Duration, _ bool) int {
-		c.work++
-		n.tallyAt(&c.scratch, end, false)
+		c.examined(1)
+		c.tallyAt(&c.scratch, n, end, false)
 		if n.fits(&c.scratch, s.need, s.workflow) {
 			return 1
 		}
@@ -181,18 +220,20 @@ func (c *cluster) nodesAt(def *definition, s *shape, plans bool, at time.Duratio
 	}
 	var open []choice
 	for _, n := range def.nodes {
-		if !c.usable(n, s) {
+		now := n.fits(&n.now, s.need, s.workflow)
+		if !now && n.firstEnd > at || !c.usable(n, s) {
 			continue
 		}
-		if plans && len(n.plans) > 0 && !c.openFor(n, s, at, later(at, s.span)) {
+		planned := plans && len(n.plans) > 0
+		if planned && !c.openLater(n, s, at) {
 			continue
 		}
-		n.tallyAt(&c.scratch, at, plans)
+		c.tallyAt(&c.scratch, n, at, planned)
 		if n.fits(&c.scratch, s.need, s.workflow) {
 			open = append(open, choice{n, n.fullness(&c.scratch)})
 		}
 	}
-	slices.SortFunc(open, func(a, b choice) int { return a.key.compare(b.key) })
+	slices.SortFunc(open, func(a, b choice) int { return a.key.compare(&b.key) })
 	nodes := make([]*node, s.count)
 	for i := range nodes {
 		nodes[i] = open[i].n

@@ -61,6 +61,7 @@ func drawSnapshot(t *rapid.T) Snapshot {
 	s := Snapshot{
 		Now: epoch,
 		Config: Config{
+			AgeRate:          one(t, "age rate", []float64{0, 0, 1.0 / 64, -1}),
 			Backfill:         coordinator.Backfill(between(t, "backfill", 0, 2)),
 			PreemptionNotice: time.Duration(one(t, "notice", []int{0, 60})) * time.Second,
 			QueueDepth:       one(t, "depth", []int{0, 0, 1, 2, 4}),
@@ -117,7 +118,7 @@ func drawRequest(t *rapid.T, i int, defs []coordinator.DefinitionID) Request {
 		Order:     uint64(between(t, "order", 0, 3)),
 		Walltime:  drawMinutes(t), Nodes: uint32(one(t, "gang", []int{0, 1, 1, 1, 2, 3})),
 		Resources: drawResources(t), Unrestricted: between(t, "unrestricted", 0, 19) == 0,
-		Array: drawArray(t), ArrayFree: between(t, "array free", 0, 2),
+		Array: drawArray(t), ArrayLimit: between(t, "array limit", 0, 3),
 	}
 	for _, id := range append(defs[:3:3], "gone") {
 		if between(t, "admitted", 0, 2) > 0 {

@@ -2,309 +2,177 @@ package sched
 
 import (
 	"cmp"
-	"maps"
 	"slices"
-	"strconv"
+	"sort"
 	"time"
 
 	"substrate/coordinator"
 )
 
-// entry is one waiting request and what became of it.
+// entry is one waiting request. What it has in common with others is in its shape.
 type entry struct {
-	request  *Request
-	shape    *shape
-	position int // within the class, from 1
-	began    bool
-	nodes    []*node // where it starts
-	rule     int     // that let it start
-	kept     keptBy  // why not, as far as the pass itself decides
-	room     *node   // where it would have fitted if no plan were in the way
-	ahead    *entry  // the first earlier waiting allocation of the class that overlaps it
-	plan     *claim  // its planned start, nil without one
-	estimate time.Duration
-	known    bool // estimate is set
+	id         coordinator.AllocationID
+	workflow   coordinator.WorkflowID
+	rank       float64 // orders by effective priority: it does not change with time
+	priority   float64 // at age 0
+	submitted  time.Duration
+	order      uint64
+	shape      *shape
+	start      *claim // what it became
+	rule       int    // that let it start
+	returned   bool
+	prev, next *entry // of the same workflow
 }
 
-// keptBy is what kept a request from being tried at all.
-type keptBy uint8
-
-const (
-	keptByNothing keptBy = iota // it was tried and nothing was free for it
-	keptByStuck                 // no end of running work helps
-	keptByArray
-	keptByOrder
-	keptByDepth
-	keptByPlan // there was room, but not for as long as it may run
-)
-
-// shape is what requests have in common that the decision treats alike: one search answers for all.
-type shape struct {
-	class    coordinator.Class
-	need     *need
-	count    int           // nodes
-	span     time.Duration // walltime + notice; never without walltime
-	defs     []*definition // candidates
-	exclude  map[coordinator.NodeID]bool
-	workflow coordinator.WorkflowID
-	array    int      // -1: none
-	stuck    *Verdict // no end of running work helps
-
-	// Set during a pass; stale when pass is another.
-	pass   int
-	failed bool   // could not start: nor can the next one like it
-	full   bool   // not even without plans: nor will it be later in the pass
-	lined  bool   // its definitions and tokens are closed to later work
-	ahead  *entry // once somebody is ahead, it stays the same one
-	words  [headVerdict + 1]*Verdict
+// compare is rule 1 within a class.
+func (a *entry) compare(b *entry) int {
+	if a == b {
+		return 0
+	}
+	if a.returned != b.returned {
+		return order(a.returned)
+	}
+	if c := cmp.Compare(b.rank, a.rank); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.submitted, b.submitted); c != 0 {
+		return c
+	}
+	return cmp.Or(cmp.Compare(a.workflow, b.workflow), cmp.Compare(a.order, b.order), cmp.Compare(a.id, b.id))
 }
 
-func (s *shape) excludes(n *node) bool { return s.exclude != nil && s.exclude[n.id] }
+// rankOf is a priority as of the moment from which all times count, so that two requests compare the same
+// at every time.
+func rankOf(priority, rate float64, submitted time.Duration) float64 {
+	if rate == 0 {
+		return priority
+	}
+	return priority - rate*submitted.Seconds()
+}
 
-// renew forgets what an earlier pass found.
-func (s *shape) renew(pass int) {
-	if s.pass != pass {
-		s.pass, s.failed, s.full, s.lined, s.ahead = pass, false, false, false, nil
+const chunkSize = 128
+
+// ordered is entries in queue order, in chunks none of which is empty: one is found by halving, put in or taken out
+// by moving a chunk's worth, and counted by the lengths of the chunks before it.
+type ordered struct {
+	chunks [][]*entry
+	count  int
+}
+
+// place is where in an ordered list something is; past its end, chunk is the number of chunks.
+type place struct{ chunk, at int }
+
+// find is the place of the first entry that does not come before e.
+func (o *ordered) find(e *entry) place {
+	i := sort.Search(len(o.chunks), func(i int) bool {
+		chunk := o.chunks[i]
+		return chunk[len(chunk)-1].compare(e) >= 0
+	})
+	if i == len(o.chunks) {
+		return place{i, 0}
+	}
+	chunk := o.chunks[i]
+	return place{i, sort.Search(len(chunk), func(j int) bool { return chunk[j].compare(e) >= 0 })}
+}
+
+// at is the entry there, nil past the end.
+func (o *ordered) at(p place) *entry {
+	if p.chunk >= len(o.chunks) {
+		return nil
+	}
+	return o.chunks[p.chunk][p.at]
+}
+
+// after is the next place.
+func (o *ordered) after(p place) place {
+	if p.at+1 < len(o.chunks[p.chunk]) {
+		return place{p.chunk, p.at + 1}
+	}
+	return place{p.chunk + 1, 0}
+}
+
+// before counts the entries before a place.
+func (o *ordered) before(p place) int {
+	n := p.at
+	for _, chunk := range o.chunks[:p.chunk] {
+		n += len(chunk)
+	}
+	return n
+}
+
+func (o *ordered) insert(e *entry) {
+	o.count++
+	p := o.find(e)
+	if p.chunk == len(o.chunks) {
+		if p.chunk == 0 || len(o.chunks[p.chunk-1]) >= chunkSize {
+			o.chunks = append(o.chunks, []*entry{e})
+			return
+		}
+		p = place{p.chunk - 1, len(o.chunks[p.chunk-1])}
+	}
+	chunk := slices.Insert(o.chunks[p.chunk], p.at, e)
+	o.chunks[p.chunk] = chunk
+	if len(chunk) > chunkSize {
+		half := len(chunk) / 2
+		o.chunks = slices.Insert(o.chunks, p.chunk+1, slices.Clone(chunk[half:]))
+		clear(chunk[half:])
+		o.chunks[p.chunk] = chunk[:half]
 	}
 }
 
-// classQueue is the queue of one class, in order.
+func (o *ordered) remove(e *entry) {
+	p := o.find(e)
+	if o.at(p) != e {
+		return
+	}
+	o.count--
+	chunk := slices.Delete(o.chunks[p.chunk], p.at, p.at+1)
+	o.chunks[p.chunk] = chunk
+	if len(chunk) == 0 {
+		o.chunks = slices.Delete(o.chunks, p.chunk, p.chunk+1)
+	}
+}
+
+// behead takes the entries before a place out and says how many.
+func (o *ordered) behead(p place) int {
+	n := o.before(p)
+	o.count -= n
+	clear(o.chunks[:p.chunk])
+	o.chunks = o.chunks[p.chunk:]
+	if len(o.chunks) > 0 {
+		clear(o.chunks[0][:p.at])
+		o.chunks[0] = o.chunks[0][p.at:]
+	}
+	return n
+}
+
+// classQueue is what waits in one class, by shape.
 type classQueue struct {
-	class   coordinator.Class
-	all     []*entry
-	waiting []*entry // those a pass looks at
-	shapes  int      // distinct ones among waiting that are not stuck
-	defs    map[*definition]bool
+	class  coordinator.Class
+	shapes []*shape // in no order
+	count  int      // waiting
+	deep   *entry   // from it on, the last pass looked no further
+	last   *entry   // estimates look no further, nil: they look at all
 }
 
-// compareRequests is rule 1 within a class.
-func compareRequests(a, b *Request) int {
-	if a.Returned != b.Returned {
-		return order(a.Returned)
+// position is the number of an entry in its class, from 1.
+func (q *classQueue) position(e *entry) int {
+	n := 1
+	for _, s := range q.shapes {
+		n += s.queue.before(s.queue.find(e))
 	}
-	if c := cmp.Compare(b.Priority, a.Priority); c != 0 {
-		return c
-	}
-	if c := a.Submitted.Compare(b.Submitted); c != 0 {
-		return c
-	}
-	return cmp.Or(cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.Order, b.Order), cmp.Compare(a.ID, b.ID))
+	return n
 }
 
-// newQueue orders the requests and finds their shapes.
-func newQueue(c *cluster, s *Snapshot) []*classQueue {
-	sorter := newShaper(c, s)
-	byClass := make(map[coordinator.Class]*classQueue)
-	entries := make([]entry, len(s.Requests))
-	for i := range s.Requests {
-		e := &entries[i]
-		e.request = &s.Requests[i]
-		e.shape = sorter.shapeOf(e.request)
-		q := byClass[e.request.Class]
-		if q == nil {
-			q = &classQueue{class: e.request.Class}
-			byClass[q.class] = q
-		}
-		q.all = append(q.all, e)
-	}
-	queues := make([]*classQueue, 0, len(byClass))
-	for _, class := range slices.Sorted(maps.Keys(byClass)) {
-		q := byClass[class]
-		slices.SortFunc(q.all, func(a, b *entry) int { return compareRequests(a.request, b.request) })
-		for i, e := range q.all {
-			e.position = i + 1
-		}
-		queues = append(queues, q)
-	}
-	return queues
-}
+// heads is a heap of shapes by the entry that each has come to.
+type heads []*shape
 
-// admit sets what the passes look at: the first limit entries that are not stuck and not started.
-func (q *classQueue) admit(limit int) {
-	seen := make(map[*shape]bool)
-	q.waiting, q.defs = nil, make(map[*definition]bool)
-	for _, e := range q.all {
-		if e.began || e.shape.stuck != nil {
-			continue
-		}
-		if len(q.waiting) == limit {
-			break
-		}
-		q.waiting = append(q.waiting, e)
-		if !seen[e.shape] {
-			seen[e.shape] = true
-			for _, d := range e.shape.defs {
-				q.defs[d] = true
-			}
-		}
-	}
-	q.shapes = len(seen)
-}
-
-// shaper gives requests that are alike the same shape.
-type shaper struct {
-	c          *cluster
-	byKey      map[string]*shape
-	byID       map[coordinator.DefinitionID]*definition
-	admissible map[admissibleKey]string
-	exclusive  map[coordinator.WorkflowID]bool // workflows that hold, or may hold, nodes as a workflow
-	everyone   bool                            // some definition is held per workflow
-	key        []byte
-}
-
-// admissibleKey recognises a list that many requests share.
-type admissibleKey struct {
-	first *coordinator.DefinitionID
-	count int
-}
-
-func newShaper(c *cluster, s *Snapshot) *shaper {
-	f := &shaper{
-		c: c, byKey: make(map[string]*shape),
-		byID:       make(map[coordinator.DefinitionID]*definition, len(c.defs)),
-		admissible: make(map[admissibleKey]string),
-		exclusive:  make(map[coordinator.WorkflowID]bool),
-	}
-	for _, d := range c.defs {
-		f.byID[d.id] = d
-		f.everyone = f.everyone || d.exclusive == coordinator.ExclusiveWorkflow
-	}
-	for i := range s.Requests {
-		r := &s.Requests[i]
-		if r.Resources.Exclusive == coordinator.ExclusiveWorkflow {
-			f.exclusive[r.Workflow] = true
-		}
-		if r.Array == "" {
-			continue
-		}
-		g := c.arrayIDs.number(r.Array)
-		if g == len(c.arrays) {
-			c.arrays = append(c.arrays, r.ArrayFree)
-		}
-		c.arrays[g] = min(c.arrays[g], r.ArrayFree)
-	}
-	for i := range s.Placements {
-		if s.Placements[i].Resources.Exclusive == coordinator.ExclusiveWorkflow {
-			f.exclusive[s.Placements[i].Workflow] = true
-		}
-	}
-	return f
-}
-
-func (f *shaper) shapeOf(r *Request) *shape {
-	array := -1
-	if r.Array != "" {
-		array = f.c.arrayIDs.number(r.Array)
-	}
-	f.writeKey(r, array)
-	if s := f.byKey[string(f.key)]; s != nil {
-		return s
-	}
-	s := &shape{
-		class: r.Class, need: f.c.needOf(&r.Resources), count: int(max(1, r.Nodes)),
-		span: never, defs: f.candidates(r), array: array,
-		// Where workflows do not matter, any one of those alike stands for the others: none of
-		// them is the workflow of an exclusive holder.
-		workflow: r.Workflow,
-	}
-	if r.Walltime > 0 {
-		s.span = later(r.Walltime, f.c.notice)
-	}
-	for _, id := range r.Exclude {
-		if s.exclude == nil {
-			s.exclude = make(map[coordinator.NodeID]bool, len(r.Exclude))
-		}
-		s.exclude[id] = true
-	}
-	s.stuck = f.c.stuckVerdict(s)
-	f.byKey[string(f.key)] = s
-	return s
-}
-
-func (f *shaper) workflowMatters(r *Request) bool { return f.everyone || f.exclusive[r.Workflow] }
-
-// candidates lists the admissible definitions in the order of rule 6.
-func (f *shaper) candidates(r *Request) []*definition {
-	if r.Unrestricted {
-		return f.c.defs
-	}
-	list := make([]*definition, 0, len(r.Admissible))
-	for _, id := range r.Admissible {
-		if d := f.byID[id]; d != nil {
-			list = append(list, d)
-		}
-	}
-	slices.SortFunc(list, func(a, b *definition) int { return cmp.Compare(a.number, b.number) })
-	return slices.Compact(list)
-}
-
-// writeKey writes everything that sets one shape apart from another.
-func (f *shaper) writeKey(r *Request, array int) {
-	k := f.key[:0]
-	res := &r.Resources
-	for _, n := range [...]uint64{
-		uint64(r.Class), uint64(max(1, r.Nodes)), uint64(max(0, r.Walltime)), uint64(res.Cores),
-		uint64(res.TotalMemory()), uint64(res.Exclusive), uint64(array + 1),
-	} {
-		k = append(strconv.AppendUint(k, n, 36), ' ')
-	}
-	k = strconv.AppendBool(k, res.Threads)
-	k = strconv.AppendBool(k, r.Unrestricted)
-	k = appendCounts(k, res.Devices)
-	k = appendCounts(k, res.Tokens)
-	if f.workflowMatters(r) {
-		k = strconv.AppendQuote(k, string(r.Workflow))
-	}
-	k = append(k, '|')
-	k = append(k, f.admissibleText(r.Admissible)...)
-	k = append(k, '|')
-	if len(r.Exclude) > 0 {
-		k = appendSorted(k, r.Exclude)
-	}
-	f.key = k
-}
-
-// admissibleText is the same for lists of the same definitions.
-func (f *shaper) admissibleText(ids []coordinator.DefinitionID) string {
-	if len(ids) == 0 {
-		return ""
-	}
-	key := admissibleKey{&ids[0], len(ids)}
-	text, ok := f.admissible[key]
-	if !ok {
-		text = string(appendSorted(nil, ids))
-		f.admissible[key] = text
-	}
-	return text
-}
-
-func appendSorted[T ~string](k []byte, ids []T) []byte {
-	if len(ids) > 1 {
-		ids = slices.Sorted(slices.Values(ids))
-	}
-	for _, id := range ids {
-		k = append(strconv.AppendInt(k, int64(len(id)), 10), ':')
-		k = append(k, id...)
-	}
-	return k
-}
-
-// appendCounts writes a map by name.
-func appendCounts(k []byte, m map[string]uint32) []byte {
-	k = append(k, '{')
-	if len(m) > 1 {
-		for _, name := range slices.Sorted(maps.Keys(m)) {
-			k = appendCount(k, name, m[name])
-		}
-		return append(k, '}')
-	}
-	for name, n := range m {
-		k = appendCount(k, name, n)
-	}
-	return append(k, '}')
-}
-
-func appendCount(k []byte, name string, n uint32) []byte {
-	k = strconv.AppendQuote(k, name)
-	return append(strconv.AppendUint(append(k, '='), uint64(n), 36), ' ')
+func (h heads) Len() int           { return len(h) }
+func (h heads) Less(i, j int) bool { return h[i].head.compare(h[j].head) < 0 }
+func (h heads) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *heads) Push(x any)        { *h = append(*h, x.(*shape)) }
+func (h *heads) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
 }

@@ -157,12 +157,7 @@ func (st *story) do(line string) error {
 func (st *story) tick() error {
 	for i := range st.s.Requests {
 		r := &st.s.Requests[i]
-		r.ArrayFree = st.arrays[r.Array]
-		for _, p := range st.s.Placements {
-			if p.Array == r.Array {
-				r.ArrayFree--
-			}
-		}
+		r.ArrayLimit = st.arrays[r.Array]
 	}
 	plan := Decide(st.s)
 	if broken := checkPlan(st.s, plan); broken != "" {

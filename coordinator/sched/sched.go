@@ -7,8 +7,9 @@ import (
 )
 
 // Snapshot is everything one decision depends on. Slices may come in any order:
-// the plan does not depend on it. Decide does not change the snapshot. Ids are unique within
-// each slice, and no id is both a request and a placement.
+// the plan does not depend on it. Decide does not change the snapshot, nor does a Scheduler what it
+// is told; both keep its slices and maps, so that they must not be changed afterwards. Ids are
+// unique within each slice, and no id is both a request and a placement.
 type Snapshot struct {
 	Now         time.Time
 	Config      Config
@@ -23,7 +24,10 @@ type Snapshot struct {
 type Config struct {
 	Backfill         coordinator.Backfill
 	PreemptionNotice time.Duration
-	QueueDepth       int // 0: no limit
+	// AgeRate is the priority that a second of waiting adds, the same for everybody, so that the order
+	// of the queue does not change with time.
+	AgeRate    float64
+	QueueDepth int // 0: no limit
 	// NoEstimates leaves EstimatedStart at zero: a caller that decides many times a second need not
 	// step the queue forward each time. Starts, positions and verdicts do not depend on it.
 	NoEstimates bool
@@ -56,8 +60,8 @@ type Request struct {
 	ID         coordinator.AllocationID
 	Workflow   coordinator.WorkflowID
 	Class      coordinator.Class
-	Returned   bool // preempted with retry: goes to the front of its class (rule 3)
-	Priority   float64
+	Returned   bool    // preempted with retry: goes to the front of its class (rule 3)
+	Priority   float64 // at age 0; see Config.AgeRate
 	Submitted  time.Time
 	Order      uint64        // place within the workflow: jobs in file order, tasks by index
 	Walltime   time.Duration // 0: none ("never ends")
@@ -68,10 +72,10 @@ type Request struct {
 	Unrestricted bool
 	// Exclude lists nodes that this request must not use (annotation mismatch by hardware keys).
 	Exclude []coordinator.NodeID
-	// Array names the task array whose concurrency is limited ("" for none) and ArrayFree is the
-	// number of its tasks that may start now.
-	Array     string
-	ArrayFree int
+	// Array names the task array whose concurrency is limited ("" for none) and ArrayLimit is the
+	// number of its tasks that may be placed at one time.
+	Array      string
+	ArrayLimit int
 }
 
 // Placement is an allocation that occupies resources now.
@@ -84,8 +88,8 @@ type Placement struct {
 	Walltime  time.Duration // 0: none
 	Nodes     []coordinator.NodeID
 	Resources coordinator.Resources
-	// Array names the task array whose concurrency is limited ("" for none); the end of this task
-	// frees one place there.
+	// Array names the task array whose concurrency is limited ("" for none); this task has one of
+	// its places until it ends.
 	Array string
 	// Ending is set once a stop or notice is under way; the resources are held until the node says so.
 	Ending bool
@@ -109,7 +113,8 @@ type Start struct {
 type Wait struct {
 	ID       coordinator.AllocationID
 	Class    coordinator.Class
-	Position int // 1..n within the class (rule 1)
+	Position int     // 1..n within the class (rule 1)
+	Priority float64 // with age, as of the decision
 	// EstimatedStart is zero when no known end lets it start, and for work so far back in the
 	// queue that estimates stop before it. Never before Snapshot.Now.
 	EstimatedStart time.Time

@@ -1,0 +1,325 @@
+package sched
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"substrate/coordinator"
+)
+
+// Scheduler is the working state of one cluster's decisions. It is told what changes, and a decision
+// costs what changed, not what exists. One goroutine uses it. It has no clock.
+//
+// The same facts give the same plan, in whatever order they came and however often it decided before.
+type Scheduler struct {
+	c         *cluster
+	config    Config
+	shaper    *shaper
+	queues    []*classQueue // by class
+	entries   map[coordinator.AllocationID]*entry
+	workflows map[coordinator.WorkflowID]*workflow
+
+	now     time.Time // of the last decision
+	pass    int
+	line    line
+	found   []*node
+	plans   []*claim // of the last decision
+	roomy   []*shape // shapes of a class that only plans keep from starting
+	logged  []*array // arrays with a log of the pass
+	started []*entry
+
+	estimates map[*entry]time.Duration // of the last decision; nil: not worked out
+	spent     bool                     // estimates have used up their work
+	limit     int                      // of work for estimates
+}
+
+// workflow is what waits of a workflow, and how much of it asks for or holds nodes for the workflow alone.
+type workflow struct {
+	first     *entry
+	exclusive int
+}
+
+// New returns a scheduler that knows nothing yet.
+func New() *Scheduler {
+	s := &Scheduler{
+		c:         newCluster(),
+		entries:   make(map[coordinator.AllocationID]*entry),
+		workflows: make(map[coordinator.WorkflowID]*workflow),
+	}
+	s.shaper = newShaper(s.c)
+	return s
+}
+
+// Configure sets rules, definitions and totals of tokens. It may be called again.
+func (s *Scheduler) Configure(config Config, defs []Definition, tokens map[string]uint32) {
+	s.touch()
+	s.config = config
+	s.c.clearPlans()
+	s.c.configure(max(0, config.PreemptionNotice), defs, tokens)
+	for _, e := range s.entries {
+		s.dequeue(e)
+	}
+	s.shaper = newShaper(s.c)
+	s.line = line{}
+	for _, e := range s.entries {
+		e.rank = rankOf(e.priority, config.AgeRate, e.submitted)
+		s.enqueue(e, e.shape.request(e))
+	}
+}
+
+// SetNode tells of a new or changed node.
+func (s *Scheduler) SetNode(n Node) {
+	s.touch()
+	s.c.setNode(&n)
+}
+
+// RemoveNode tells that a node is no longer known. What occupies it goes on to until it ends.
+func (s *Scheduler) RemoveNode(id coordinator.NodeID) {
+	s.touch()
+	s.c.removeNode(id)
+}
+
+// Submit tells of a request that waits from now on, or that has changed.
+func (s *Scheduler) Submit(r Request) {
+	s.End(r.ID)
+	s.Withdraw(r.ID)
+	if math.IsNaN(r.Priority) {
+		r.Priority = 0
+	}
+	e := &entry{
+		id: r.ID, workflow: r.Workflow, priority: r.Priority, submitted: since(r.Submitted), order: r.Order, returned: r.Returned,
+		rank: rankOf(r.Priority, s.config.AgeRate, since(r.Submitted)),
+	}
+	s.entries[e.id] = e
+	w := s.workflowOf(e.workflow)
+	e.next = w.first
+	if e.next != nil {
+		e.next.prev = e
+	}
+	w.first = e
+	s.enqueue(e, r)
+	if r.Resources.Exclusive == coordinator.ExclusiveWorkflow {
+		s.hold(e.workflow, 1)
+	}
+}
+
+// Withdraw tells that a request no longer waits.
+func (s *Scheduler) Withdraw(id coordinator.AllocationID) {
+	s.touch()
+	e := s.entries[id]
+	if e == nil {
+		return
+	}
+	s.dequeue(e)
+	s.forget(e)
+	if e.shape.need.exclusive == coordinator.ExclusiveWorkflow {
+		s.hold(e.workflow, -1)
+	}
+	s.dropWorkflow(e.workflow)
+}
+
+// Place tells of an allocation that occupies nodes, or of a change of one.
+func (s *Scheduler) Place(p Placement) {
+	s.Withdraw(p.ID)
+	h := s.c.claimOf(&p)
+	if old := s.c.claims[p.ID]; old != nil && old.occupies(h) {
+		old.to, old.ending = h.to, h.ending
+		for _, n := range old.nodes {
+			n.recount()
+		}
+		return
+	}
+	if s.c.claims[p.ID] != nil {
+		s.End(p.ID)
+		h = s.c.claimOf(&p) // what only the old one named is gone
+	}
+	s.c.claims[h.id] = h
+	s.c.put(h)
+	if h.need.exclusive == coordinator.ExclusiveWorkflow {
+		s.hold(h.workflow, 1)
+	}
+}
+
+// End tells that an allocation occupies nothing any more.
+func (s *Scheduler) End(id coordinator.AllocationID) {
+	s.touch()
+	h := s.c.claims[id]
+	if h == nil {
+		return
+	}
+	delete(s.c.claims, id)
+	s.c.take(h)
+	for _, n := range h.nodes {
+		s.c.dropNode(n)
+	}
+	s.c.dropArray(h.array)
+	if h.need.exclusive == coordinator.ExclusiveWorkflow {
+		s.hold(h.workflow, -1)
+		s.dropWorkflow(h.workflow)
+	}
+}
+
+// touch forgets what was worked out from facts that now change.
+func (s *Scheduler) touch() { s.estimates = nil }
+
+func (s *Scheduler) workflowOf(id coordinator.WorkflowID) *workflow {
+	w := s.workflows[id]
+	if w == nil {
+		w = &workflow{}
+		s.workflows[id] = w
+	}
+	return w
+}
+
+func (s *Scheduler) dropWorkflow(id coordinator.WorkflowID) {
+	if w := s.workflows[id]; w != nil && w.first == nil && w.exclusive == 0 {
+		delete(s.workflows, id)
+	}
+}
+
+// hold counts what makes a workflow different from others. Its first and its last one change the shapes of
+// what it has waiting.
+func (s *Scheduler) hold(id coordinator.WorkflowID, more int) {
+	w := s.workflowOf(id)
+	before := w.exclusive > 0
+	w.exclusive += more
+	if before == (w.exclusive > 0) {
+		return
+	}
+	for e := w.first; e != nil; e = e.next {
+		s.dequeue(e)
+		s.enqueue(e, e.shape.request(e))
+	}
+}
+
+// request is what was asked for, as far as shapes depend on it.
+func (s *shape) request(e *entry) Request {
+	r := s.proto
+	r.ID, r.Workflow = e.id, e.workflow
+	return r
+}
+
+// enqueue puts an entry into the queue of its shape.
+func (s *Scheduler) enqueue(e *entry, r Request) {
+	e.shape = s.shaper.shapeOf(&r, s.workflowOf(e.workflow).exclusive > 0)
+	sh := e.shape
+	if sh.q == nil {
+		sh.q = s.queueOf(r.Class)
+		sh.index = len(sh.q.shapes)
+		sh.q.shapes = append(sh.q.shapes, sh)
+		if sh.array != nil {
+			sh.array.shapes++
+		}
+	}
+	sh.queue.insert(e)
+	sh.q.count++
+}
+
+func (s *Scheduler) dequeue(e *entry) {
+	e.shape.queue.remove(e)
+	e.shape.q.count--
+	s.dropShape(e.shape)
+}
+
+// dropShape forgets a shape that nobody has any more.
+func (s *Scheduler) dropShape(sh *shape) {
+	if sh.queue.count > 0 || sh.q == nil {
+		return
+	}
+	list := sh.q.shapes
+	last := len(list) - 1
+	list[sh.index] = list[last]
+	list[sh.index].index = sh.index
+	list[last] = nil
+	sh.q.shapes = list[:last]
+	delete(s.shaper.byKey, sh.key)
+	if sh.array != nil {
+		sh.array.shapes--
+		s.c.dropArray(sh.array)
+	}
+}
+
+// forget takes an entry that is in no queue out of the rest.
+func (s *Scheduler) forget(e *entry) {
+	delete(s.entries, e.id)
+	if e.prev != nil {
+		e.prev.next = e.next
+	} else {
+		s.workflows[e.workflow].first = e.next
+	}
+	if e.next != nil {
+		e.next.prev = e.prev
+	}
+}
+
+func (s *Scheduler) queueOf(class coordinator.Class) *classQueue {
+	i, ok := slices.BinarySearchFunc(s.queues, class, func(q *classQueue, c coordinator.Class) int { return cmp.Compare(q.class, c) })
+	if !ok {
+		s.queues = slices.Insert(s.queues, i, &classQueue{class: class})
+	}
+	return s.queues[i]
+}
+
+// Decide says which requests start now and where; they count as placed at once. A caller that cannot carry
+// the plan out makes a new Scheduler from what is true.
+func (s *Scheduler) Decide(now time.Time) Plan {
+	s.touch()
+	s.now, s.c.began = now, since(now)
+	s.c.now = s.c.began
+	s.started = s.started[:0]
+	s.passAll(true)
+	starts := make([]Start, 0, len(s.started))
+	for _, e := range s.started {
+		starts = append(starts, s.settle(e))
+	}
+	for _, q := range s.queues {
+		for i := len(q.shapes) - 1; i >= 0; i-- {
+			sh := q.shapes[i]
+			if sh.taken != (place{}) {
+				q.count -= sh.queue.behead(sh.taken)
+				sh.taken = place{}
+				s.dropShape(sh)
+			}
+		}
+	}
+	clear(s.started)
+	if len(starts) == 0 {
+		return Plan{}
+	}
+	return Plan{Starts: starts}
+}
+
+// settle makes a start a placement.
+func (s *Scheduler) settle(e *entry) Start {
+	h := e.start
+	s.c.claims[h.id] = h
+	s.forget(e)
+	s.dropWorkflow(e.workflow) // it is exclusive still if it was
+	ids := make([]coordinator.NodeID, len(h.nodes))
+	for i, n := range h.nodes {
+		ids[i] = n.id
+	}
+	slices.Sort(ids)
+	return Start{ID: e.id, Definition: h.nodes[0].def.id, Nodes: ids, Rule: e.rule}
+}
+
+// Decide says which requests start now and where, and why the others wait. The same snapshot
+// gives the same plan, whatever the order of its slices.
+func Decide(snap Snapshot) Plan {
+	s := New()
+	s.Configure(snap.Config, snap.Definitions, snap.Tokens)
+	for i := range snap.Nodes {
+		s.SetNode(snap.Nodes[i])
+	}
+	for i := range snap.Placements {
+		s.Place(snap.Placements[i])
+	}
+	for i := range snap.Requests {
+		s.Submit(snap.Requests[i])
+	}
+	plan := s.Decide(snap.Now)
+	plan.Waits = s.waits(nearestShapes)
+	return plan
+}
