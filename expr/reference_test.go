@@ -360,3 +360,34 @@ func pciNames(t *testing.T) map[string]string {
 	}
 	return out
 }
+
+// The rules that the guide shows compile, without a warning.
+func TestGuideExamples(t *testing.T) {
+	page, err := os.ReadFile("../docs/expressions.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	cache := NewCache(nil)
+	for _, m := range regexp.MustCompile("(?s)```(condition|policy|priority)\n(.*?)\n```").FindAllStringSubmatch(string(page), -1) {
+		for src := range strings.SplitSeq(m[2], "\n\n") {
+			count[m[1]]++
+			var found []Finding
+			var err error
+			switch m[1] {
+			case "condition":
+				_, found, err = cache.LintCondition(src)
+			case "policy":
+				_, found, err = cache.LintPolicy(src)
+			case "priority":
+				_, err = cache.Priority(src)
+			}
+			if err != nil || len(found) > 0 {
+				t.Errorf("%s: %v, %+v", src, err, found)
+			}
+		}
+	}
+	if count["condition"] < 8 || count["policy"] < 5 || count["priority"] < 1 {
+		t.Errorf("found only %v examples", count)
+	}
+}
