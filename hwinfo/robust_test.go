@@ -292,3 +292,23 @@ func TestHugeFiles(t *testing.T) {
 		t.Errorf("warnings %v", warnings)
 	}
 }
+
+// TestSnapshotThroughLinks: on a live system a card of RDMA leads to its function by a link, and its vendor is read through it.
+func TestSnapshotThroughLinks(t *testing.T) {
+	root := t.TempDir()
+	device := "sys/devices/pci0000:16/0000:17:00.0"
+	put(t, root, device+"/vendor", []byte("0x15b3\n"))
+	put(t, root, device+"/modalias", []byte("pci:v000015B3d0000101Bsv000015B3sd00000000bc02sc07i00\n"))
+	port := device + "/infiniband/mlx5_0/ports/1/"
+	put(t, root, port+"rate", []byte("200 Gb/sec (4X HDR)\n"))
+	put(t, root, port+"link_layer", []byte("InfiniBand\n"))
+	putLink(t, root, device+"/infiniband/mlx5_0/device", "../../../0000:17:00.0")
+	putLink(t, root, "sys/class/infiniband/mlx5_0", "../../devices/pci0000:16/0000:17:00.0/infiniband/mlx5_0")
+	putLink(t, root, "sys/bus/pci/devices/0000:17:00.0", "../../../devices/pci0000:16/0000:17:00.0")
+	f, w := Read(root)
+	if len(f.RDMA) != 1 || f.RDMA[0].Fabric != "infiniband" || f.RDMA[0].Address != "0000:17:00.0" {
+		t.Fatalf("got %s, %v", asJSON(t, f), w)
+	}
+	checkSnapshot(t, root, f)
+	checkWalk(t, root, f)
+}

@@ -63,27 +63,49 @@ func (rec *recorder) write(dir string) error {
 		if _, link := rec.links[name]; link { // a link to a directory stands for it
 			continue
 		}
-		if err := mkdir(path.Clean(name)); err != nil {
+		if err := mkdir(rec.place(name)); err != nil {
 			return err
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(rec.files)) {
-		if err := mkdir(path.Dir(name)); err != nil {
+		p := rec.place(name)
+		if err := mkdir(path.Dir(p)); err != nil {
 			return err
 		}
-		if err := root.WriteFile(name, rec.files[name], 0o644); err != nil {
+		if err := root.WriteFile(p, rec.files[name], 0o644); err != nil {
 			return err
 		}
 	}
 	return rec.writeLinks(root, mkdir)
 }
 
+// place is where a file lies that was read through a link which the snapshot holds too.
+func (rec *recorder) place(name string) string {
+	name = path.Clean(name)
+	for range maxLinks {
+		dir := path.Dir(name)
+		for dir != "." && dir != "/" && rec.links[dir] == "" {
+			dir = path.Dir(dir)
+		}
+		target := rec.links[dir]
+		if target == "" {
+			return name
+		}
+		if !path.IsAbs(target) {
+			target = path.Join("/", path.Dir(dir), target)
+		}
+		name = path.Join(target, strings.TrimPrefix(name, dir))[1:]
+	}
+	return name
+}
+
 func (rec *recorder) writeLinks(root *os.Root, mkdir func(string) error) error {
 	for _, name := range slices.Sorted(maps.Keys(rec.links)) {
-		if err := mkdir(path.Dir(name)); err != nil {
+		p := rec.place(name)
+		if err := mkdir(path.Dir(p)); err != nil {
 			return err
 		}
-		if err := root.Symlink(rec.links[name], name); err != nil {
+		if err := root.Symlink(rec.links[name], p); err != nil {
 			return err
 		}
 	}
