@@ -118,6 +118,35 @@ func BenchmarkPolicyAdmit(b *testing.B) {
 	}
 }
 
+// One request against ten thousand different policies, without any index: an upper bound for what an
+// admission costs here.
+func BenchmarkTenThousandPoliciesOneRequest(b *testing.B) {
+	const n = 10_000
+	cache := NewCache(nil)
+	policies := make([]*Policy, n)
+	for i := range policies {
+		_, policy := definitionTexts(i)
+		p, err := cache.Policy(policy)
+		if err != nil {
+			b.Fatal(err)
+		}
+		policies[i] = p
+	}
+	for _, org := range []string{"engineering", "sales"} {
+		b.Run(org, func(b *testing.B) {
+			r := benchRequest()
+			r.Request.Owner.OrganizationName = org
+			b.ReportAllocs()
+			for b.Loop() {
+				for _, p := range policies {
+					p.Admit(r)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/1000, "ms/request")
+		})
+	}
+}
+
 func BenchmarkPolicyExplain(b *testing.B) {
 	p, err := CompilePolicy(benchPolicy)
 	if err != nil {

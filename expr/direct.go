@@ -132,8 +132,8 @@ func (t *hasTest) holds(env reflect.Value) (bool, error) {
 	if !ok {
 		return false, missing(t.name)
 	}
-	list, _ := v.Interface().([]string)
-	return slices.Contains(list, t.want), nil
+	list, _ := v.Addr().Interface().(*[]string) // its address: a list itself would be copied to the heap
+	return slices.Contains(*list, t.want), nil
 }
 
 // numberTest compares a number with a constant, exactly where both are whole.

@@ -251,3 +251,31 @@ func TestLintComesWithTheCompilation(t *testing.T) {
 		t.Errorf("%v, %v, %v", c, found, err)
 	}
 }
+
+// What runs for every node and request leaves nothing to the collector.
+func TestNothingIsAllocated(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	c := mustCondition(t, benchCondition+` && "avx" in cpuinfo.flags && modalias.count("pci:v000010DEd*") == 4 && fqdn() in ["a", "compute-017.example.org"]`)
+	env := NewNodeEnv(gpuNode())
+	if n := testing.AllocsPerRun(100, func() {
+		if c.Match(env) != True {
+			t.Fatal("no match")
+		}
+	}); n > 0 {
+		t.Errorf("a condition allocates %v times", n)
+	}
+	p, err := CompilePolicy(benchPolicy + ` && request.job_resource.devices["nvidia.com/gpu"] == 0 && !request.preemptible`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := benchRequest()
+	if n := testing.AllocsPerRun(100, func() {
+		if ok, err := p.Admit(r); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	}); n > 0 {
+		t.Errorf("a policy allocates %v times", n)
+	}
+}

@@ -177,7 +177,7 @@ func FuzzGlob(f *testing.F) {
 	})
 }
 
-func mustCondition(t testing.TB, src string) *Condition {
+func mustCondition(t rapid.TB, src string) *Condition {
 	t.Helper()
 	c, err := CompileCondition(src)
 	if err != nil {

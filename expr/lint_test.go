@@ -4,6 +4,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
+	"substrate/hwinfo"
 )
 
 func codes(found []Finding) []string {
@@ -152,4 +155,30 @@ func TestEveryCodeHasARule(t *testing.T) {
 	if len(seen) > 0 {
 		t.Errorf("never found: %v", seen)
 	}
+}
+
+// What is called a contradiction is true for no value.
+func TestContradictionsAreSo(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var parts []string
+		for range rapid.IntRange(2, 4).Draw(t, "parts") {
+			op := rapid.SampledFrom([]string{"==", "!=", "<", "<=", ">", ">="}).Draw(t, "op")
+			n := rapid.SampledFrom([]string{"0", "1", "2", "1.5", "-1"}).Draw(t, "number")
+			part := "cpuinfo.cpu_cores " + op + " " + n
+			if rapid.Bool().Draw(t, "turned") {
+				part = n + " " + op + " cpuinfo.cpu_cores"
+			}
+			parts = append(parts, part)
+		}
+		src := strings.Join(parts, " and ")
+		if len(LintCondition(src)) == 0 {
+			return
+		}
+		c := mustCondition(t, src)
+		for cores := -3; cores <= 4; cores++ {
+			if c.Match(NewNodeEnv(hwinfo.Facts{CPU: hwinfo.CPU{Cores: &cores}})) == True {
+				t.Fatalf("%s is true for %d", src, cores)
+			}
+		}
+	})
 }
