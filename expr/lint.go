@@ -161,11 +161,25 @@ func isVersion(name string) bool {
 
 // numericRange is a class such as [01-20], by someone who meant the numbers 01 to 20.
 func numericRange(pattern string) string {
-	if !strings.Contains(pattern, "[") {
-		return ""
+	for from := range len(pattern) {
+		if pattern[from] != '[' {
+			continue
+		}
+		rest := strings.TrimPrefix(pattern[from+1:], "^")
+		low := digits(rest)
+		if low == 0 || low == len(rest) || rest[low] != '-' {
+			continue
+		}
+		high := digits(rest[low+1:])
+		if end := low + 1 + high; high > 0 && low+high > 2 && strings.HasPrefix(rest[end:], "]") {
+			return pattern[from : len(pattern)-len(rest)+end+1]
+		}
 	}
-	return regexp.MustCompile(`\[\^?(?:\d{2,}-\d+|\d-\d{2,})\]`).FindString(pattern)
+	return ""
 }
+
+// digits is how many digits a text begins with.
+func digits(s string) int { return len(s) - len(strings.TrimLeft(s, "0123456789")) }
 
 func (w *linter) pattern(of *name, p *ast.StringNode, re *syntax.Regexp) {
 	at := p.Location().From

@@ -157,6 +157,17 @@ func TestEveryCodeHasARule(t *testing.T) {
 	}
 }
 
+func TestNumericRange(t *testing.T) {
+	for pattern, want := range map[string]string{
+		"[01-20]": "[01-20]", "x[1-10]y": "[1-10]", "[^00-9]": "[^00-9]", "[a][21-40]": "[21-40]", "[[01-20]": "[01-20]",
+		"[0-9]": "", "[01-20": "", "[01-]": "", "[-20]": "", "[01]": "", "[a1-20]": "", "[01-20a]": "", "": "", "[": "", "[^": "", "[0": "", "[00": "", "[00-": "", "01-20": "",
+	} {
+		if got := numericRange(pattern); got != want {
+			t.Errorf("%q: %q, want %q", pattern, got, want)
+		}
+	}
+}
+
 // What is called a contradiction is true for no value.
 func TestContradictionsAreSo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
