@@ -91,3 +91,19 @@ func FuzzHostLists(f *testing.F) {
 			Memory: Memory{Modules: []MemoryModules{{Type: edacType(string(data))}}}})
 	})
 }
+
+func FuzzZones(f *testing.F) {
+	f.Add(zoneInfo(2, []uint64{4096, 1 << 20}), uint64(1<<32))
+	f.Add([]byte("Node 0, zone DMA\n        present  18446744073709551615\n        managed  -1\n"), uint64(1))
+	f.Add([]byte("present 5\nmanaged 5\n"), uint64(5*65536))
+	f.Fuzz(func(t *testing.T, data []byte, total uint64) {
+		present, managed := parseZones(data)
+		again, managedAgain := parseZones(scrub(zoneFile, data))
+		if again != present || managedAgain != managed {
+			t.Errorf("scrubbing changed %d, %d to %d, %d", present, managed, again, managedAgain)
+		}
+		if page := pageSize(total, managed); page != 0 && (page&(page-1) != 0 || page > 64<<10) {
+			t.Errorf("pages of %d bytes", page)
+		}
+	})
+}
