@@ -1,6 +1,7 @@
 package hwinfo
 
 import (
+	"encoding/json"
 	"strings"
 )
 
@@ -66,10 +67,22 @@ func (r *reader) answer(name string) (data []byte, source string) {
 	return data, source
 }
 
-// scrubAnswer takes the UUIDs of boards and instances out of a program's text: "(UUID: GPU-…)".
+// scrubAnswer takes the UUIDs of boards and instances out of a program's text: "(UUID: GPU-…)". Of JSON only what is
+// known stays, of what is no such JSON nothing.
 func scrubAnswer(name string, data []byte) []byte {
 	if !strings.HasPrefix(name, probeDir+"/") {
 		return data
+	}
+	if strings.HasSuffix(name, "/"+AnswerNVML) {
+		var report NVMLReport
+		if json.Unmarshal(data, &report) != nil {
+			return []byte("{\n")
+		}
+		data, err := json.Marshal(report)
+		if err != nil {
+			return []byte("{\n")
+		}
+		return append(data, '\n')
 	}
 	var b strings.Builder
 	rest := string(data)

@@ -68,7 +68,9 @@ const (
 )
 
 // readPCI walks the bus, not /sys/class/drm: a data centre GPU has no card there.
-func (r *reader) readPCI() []PCI {
+func (r *reader) readPCI() []PCI { return r.functions(maxPCI) }
+
+func (r *reader) functions(limit int) []PCI {
 	names, err := r.t.list(pciDir)
 	if err != nil {
 		if absent(err) {
@@ -93,9 +95,9 @@ func (r *reader) readPCI() []PCI {
 	slices.SortFunc(functions, func(a, b function) int {
 		return cmp.Or(a.addr.Compare(b.addr), strings.Compare(a.name, b.name))
 	})
-	if len(functions) > maxPCI {
-		r.warn(pciDir, fmt.Errorf("more than %d functions, the rest is left out", maxPCI))
-		functions = functions[:maxPCI]
+	if len(functions) > limit {
+		r.warn(pciDir, fmt.Errorf("more than %d functions: GPUs are looked for in the first ones, the list is left out", limit))
+		functions, r.cutPCI = functions[:limit], true
 	}
 	out := make([]PCI, 0, len(functions)) // not nil: a bus without functions is known to have none
 	for _, f := range functions {

@@ -37,6 +37,7 @@ type reader struct {
 	live     bool
 	answers  Answers
 	slots    map[string]slot // of a snapshot
+	cutPCI   bool            // the list of functions is not whole
 	warnings []Warning
 	dropped  int
 }
@@ -62,6 +63,9 @@ func (r *reader) facts() Facts {
 	f.RDMA = r.readRDMA(f.PCI)
 	f.NICs = r.readNICs(f.PCI, f.RDMA)
 	f.Disks = r.readDisks(f.PCI)
+	if r.cutPCI { // a part of the list would be a wrong answer to how many
+		f.PCI = nil
+	}
 	f.Limits = r.readLimits(f.Memory.Total, online)
 	return f
 }

@@ -22,7 +22,7 @@ const (
 	maxAttr     = 64 << 10 // sysfs attributes are one page
 	maxEntries  = 1 << 16  // names of one directory
 	maxCPUs     = 8192
-	maxPCI      = 4096
+	maxPCI      = 1 << 14
 	maxNodes    = 1024     // MAX_NUMNODES of the kernel
 	maxText     = 4 << 10  // one text of the report
 	maxFlags    = 4096     // words of one list

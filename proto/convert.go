@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"substrate/hwinfo"
 	"substrate/proto/agentv1"
@@ -14,9 +15,11 @@ import (
 // MaxFacts is the largest hwinfo.Facts, as JSON, that travels.
 const MaxFacts = 1 << 20
 
-// HardwareReport is the report of the facts. With facts too large it is the report of their digest
-// and warnings alone, and an error.
+// HardwareReport is the report of the facts, without lists that are too long to travel, of which a
+// warning tells. With facts too large even so it is the report of their digest and warnings alone, and an error.
 func HardwareReport(facts hwinfo.Facts, warnings []hwinfo.Warning) (*agentv1.HardwareReport, error) {
+	facts, left, tooLarge := facts.Bounded(MaxFacts)
+	warnings = append(slices.Clip(warnings), left...)
 	digest := facts.Digest()
 	out := &agentv1.HardwareReport{Digest: digest[:]}
 	for _, w := range warnings {
@@ -26,7 +29,7 @@ func HardwareReport(facts hwinfo.Facts, warnings []hwinfo.Warning) (*agentv1.Har
 	if err != nil {
 		return out, fmt.Errorf("cannot encode hardware facts: %w", err)
 	}
-	if len(body) > MaxFacts {
+	if tooLarge != nil {
 		return out, fmt.Errorf("cannot report hardware facts: %d bytes, at most %d travel", len(body), MaxFacts)
 	}
 	out.FactsJson = body
