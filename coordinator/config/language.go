@@ -23,8 +23,7 @@ func (u use) String() string { return [...]string{"condition", "policy", "priori
 
 // language is what this package needs of the expression language. A value serves one goroutine.
 type language interface {
-	compile(u use, source string) (any, error)
-	lint(u use, source string) []expr.Finding
+	compile(u use, source string) (program any, findings []expr.Finding, err error)
 }
 
 // real is package expr; the cache holds the type tables that compiling shares.
@@ -34,25 +33,16 @@ var _ language = real{}
 
 func newReal() language { return real{expr.NewCache(nil)} }
 
-func (r real) compile(u use, source string) (any, error) {
+func (r real) compile(u use, source string) (program any, findings []expr.Finding, err error) {
 	switch u {
 	case useCondition:
-		return r.cache.Condition(source)
+		program, findings, err = r.cache.LintCondition(source)
 	case usePolicy:
-		return r.cache.Policy(source)
+		program, findings, err = r.cache.LintPolicy(source)
 	default:
-		return r.cache.Priority(source)
+		program, err = r.cache.Priority(source)
 	}
-}
-
-func (real) lint(u use, source string) []expr.Finding {
-	switch u {
-	case useCondition:
-		return expr.LintCondition(source)
-	case usePolicy:
-		return expr.LintPolicy(source)
-	}
-	return nil
+	return program, findings, err
 }
 
 // compiler compiles each source once, however many definitions hold it.
@@ -106,11 +96,9 @@ func (c *compiler) run() {
 				if s.program != nil {
 					continue
 				}
-				if s.program, s.err = lang.compile(s.use, s.text); s.err != nil {
+				if s.program, s.findings, s.err = lang.compile(s.use, s.text); s.err != nil {
 					s.program = nil
-					continue
 				}
-				s.findings = lang.lint(s.use, s.text)
 			}
 		})
 	}

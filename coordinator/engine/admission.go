@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -53,16 +54,21 @@ type question struct {
 	job      *job
 	env      *expr.RequestEnv
 	keys     []string // of annotations that matching compares, sorted
+	tokens   []string // sorted
 	grant    grant.Document
 	grantErr error
-	policies map[*expr.Policy]policyAnswer // of policies that do not read the definition
+	admits   []answer // of the policies that do not read the definition, by their number
 	shapes   map[shape][]sched.Lack
 }
 
-type policyAnswer struct {
-	admits bool
-	err    error
-}
+// answer is a policy's, once it was asked.
+type answer uint8
+
+const (
+	notAsked answer = iota
+	admits
+	refuses
+)
 
 func (s *state) ask(j *job) *question {
 	org := j.workflow.record.Owner.Organization
@@ -77,7 +83,7 @@ func (s *state) ask(j *job) *question {
 func (s *state) askWith(j *job, doc grant.Document, err error) *question {
 	w := j.workflow
 	env := config.RequestEnv(w.record.Owner, w.id, w.record.Spec.Annotations, j.spec)
-	q := &question{state: s, job: j, env: env, grant: doc, grantErr: err}
+	q := &question{state: s, job: j, env: env, tokens: sortedKeys(j.spec.Resources.Tokens), grant: doc, grantErr: err}
 	for _, key := range sortedKeys(j.spec.Match) {
 		if !slices.Contains(s.config.Scheduler.IgnoredAnnotations, key) {
 			q.keys = append(q.keys, key)
@@ -93,11 +99,28 @@ func (q *question) admission() *admission {
 		return a
 	}
 	byPolicy := 0
-	for _, d := range q.config.namedBy(q.job.workflow.record.Owner.Organization, q.grant) {
-		switch by, _ := q.refusal(d); by {
+	r := &q.job.spec.Resources
+	plain := !r.Threads && len(r.Devices)+len(r.Tokens)+len(q.keys) == 0
+	memory := r.TotalMemory()
+	index := q.namedBy(q.job.workflow.record.Owner.Organization)
+	key := ""
+	if plain && len(index.policies) <= maxSharedPolicies {
+		key = q.answers(index)
+		if a.admissible = index.known[key]; a.admissible != nil {
+			return a
+		}
+	}
+	a.admissible = make([]coordinator.DefinitionID, 0, len(index.list))
+	for i := range index.list {
+		n := &index.list[i]
+		if plain && (n.unknown || r.Cores <= n.cores && memory <= n.memory) && n.number >= 0 && q.admitted(n) {
+			a.admissible = append(a.admissible, n.id)
+			continue
+		}
+		switch by, _ := q.namedRefusal(n); by {
 		case "":
-			a.admissible = append(a.admissible, d.ID)
-			a.exclude = append(a.exclude, q.mismatched(d)...)
+			a.admissible = append(a.admissible, n.id)
+			a.exclude = append(a.exclude, q.mismatched(n.Definition)...)
 		case refusedByPolicy:
 			byPolicy++
 		}
@@ -106,38 +129,105 @@ func (q *question) admission() *admission {
 		a.unrestricted = true
 	}
 	slices.Sort(a.exclude)
+	if key != "" && len(a.admissible) > 0 && len(index.known) < maxKnownAnswers {
+		index.known[key] = a.admissible
+	}
 	return a
+}
+
+const (
+	maxSharedPolicies = 256 // evaluated to tell whether an answer is known already
+	maxKnownAnswers   = 256
+)
+
+// answers is all that an answer to a plain request depends on: what the policies say, cores and memory.
+func (q *question) answers(index *namedIndex) string {
+	key := make([]byte, 0, len(index.policies)+12)
+	for _, n := range index.policies {
+		said := byte('0')
+		if q.admitted(n) {
+			said = '1'
+		}
+		key = append(key, said)
+	}
+	r := &q.job.spec.Resources
+	key = binary.LittleEndian.AppendUint32(key, uint32(r.Cores))
+	return string(binary.LittleEndian.AppendUint64(key, uint64(r.TotalMemory())))
 }
 
 // namedIndex is what a grant lets an organisation use of one configuration, cheapest first.
 type namedIndex struct {
-	serial grant.Serial
-	list   []*coordinator.Definition
+	serial  grant.Serial
+	version uint64 // of configuration and hardware
+	list    []named
+	// policies has one definition for each shared policy, and each whose policy is its own.
+	policies []*named
+	known    map[string][]coordinator.DefinitionID // answers to plain requests
 }
 
-// namedBy looks through a grant once; a new one has another serial.
-func (a *activeConfig) namedBy(org coordinator.OrganizationID, doc grant.Document) []*coordinator.Definition {
-	if have, ok := a.named[org]; ok && have.serial == doc.Serial {
-		return have.list
+// named is a definition with what most requests ask of it, in one place: ten thousand of them are looked
+// through for each request.
+type named struct {
+	*coordinator.Definition
+	id     coordinator.DefinitionID
+	policy *expr.Policy
+	number int // shared by definitions of one policy; 0 is none, -1 a policy that reads the definition
+	// unknown: none of its nodes has reported. Else one of them has this much.
+	unknown bool
+	cores   coordinator.Cores
+	memory  coordinator.Bytes
+}
+
+func (a *activeConfig) named(d *coordinator.Definition) named {
+	n := named{Definition: d, id: d.ID, policy: a.policies[d.ID], unknown: true}
+	if n.policy != nil {
+		n.number = -1
+		if number, ok := a.shared[n.policy]; ok {
+			n.number = number
+		}
 	}
-	index := namedIndex{serial: doc.Serial}
+	for _, m := range a.members[d.ID] {
+		if !m.known {
+			continue
+		}
+		if n.unknown || m.capacity.Cores > n.cores {
+			n.unknown, n.cores, n.memory = false, m.capacity.Cores, m.capacity.Memory
+		}
+	}
+	return n
+}
+
+// namedBy looks through a grant once, until it or the hardware changes; a new grant has another serial.
+func (q *question) namedBy(org coordinator.OrganizationID) *namedIndex {
+	a, doc := q.config, q.grant
+	if have, ok := a.index[org]; ok && have.serial == doc.Serial && have.version == q.state.admission {
+		return have
+	}
+	index := &namedIndex{serial: doc.Serial, version: q.state.admission, known: map[string][]coordinator.DefinitionID{}}
 	known := map[grant.Entry]bool{} // the expansions of one definition share their entry
 	for _, d := range a.byCost {
 		if d.Kind != spec.KindStatic {
 			continue // no backend in this build
 		}
 		e := grant.Entry{ID: d.Configured, Fingerprint: d.Fingerprint}
-		named, ok := known[e]
+		granted, ok := known[e]
 		if !ok {
-			named = doc.Names(e.ID, e.Fingerprint)
-			known[e] = named
+			granted = doc.Names(e.ID, e.Fingerprint)
+			known[e] = granted
 		}
-		if named {
-			index.list = append(index.list, d)
+		if granted {
+			index.list = append(index.list, a.named(d))
 		}
 	}
-	a.named[org] = index
-	return index.list
+	seen := map[int]bool{0: true}
+	for i := range index.list {
+		if n := &index.list[i]; n.number < 0 || !seen[n.number] {
+			seen[n.number] = true
+			index.policies = append(index.policies, n)
+		}
+	}
+	a.index[org] = index
+	return index
 }
 
 func (q *question) outcomes() []DefinitionOutcome {
@@ -176,40 +266,60 @@ func (q *question) refusal(d *coordinator.Definition) (refusal, func() string) {
 				j.workflow.record.Owner.OrganizationSlug, q.grant.Serial, d.Configured)
 		}
 	}
-	if p := q.config.policies[d.ID]; p != nil {
-		if answer := q.policy(p, d); answer.err != nil {
-			return refusedByPolicy, func() string { return "the policy could not be evaluated: " + answer.err.Error() }
-		} else if !answer.admits {
-			return refusedByPolicy, func() string {
-				q.env.Definition.ID, q.env.Definition.Annotations = string(d.ID), q.config.annotations[d.ID]
-				return "the policy is false" + explainPolicy(p, q.env)
-			}
+	n := q.config.named(d)
+	return q.namedRefusal(&n)
+}
+
+// namedRefusal is what is left to ask of a definition that the grant names.
+func (q *question) namedRefusal(n *named) (refusal, func() string) {
+	d := n.Definition
+	if !q.admitted(n) {
+		return refusedByPolicy, func() string { return q.policyReason(n) }
+	}
+	if len(q.keys) > 0 {
+		if why := q.annotationRefusal(d); why != "" {
+			return refusedByAnnotation, func() string { return why }
 		}
 	}
-	if why := q.annotationRefusal(d); why != "" {
-		return refusedByAnnotation, func() string { return why }
-	}
-	if lacks := q.resourceRefusal(d); lacks != nil {
-		return refusedByResources, lacks
+	if why := q.resourceRefusal(d); why != nil {
+		return refusedByResources, why
 	}
 	return "", nil
 }
 
-// policy evaluates a policy that does not read the definition once, however many definitions share it.
-func (q *question) policy(p *expr.Policy, d *coordinator.Definition) policyAnswer {
-	if answer, ok := q.policies[p]; ok {
-		return answer
+// admitted evaluates a policy that does not read the definition once, however many definitions share it.
+func (q *question) admitted(n *named) bool {
+	switch {
+	case n.number == 0:
+		return true
+	case n.number < 0:
+		ok, err := n.policy.Admit(q.about(n.Definition))
+		return ok && err == nil
 	}
-	q.env.Definition.ID, q.env.Definition.Annotations = string(d.ID), q.config.annotations[d.ID]
-	var answer policyAnswer
-	answer.admits, answer.err = p.Admit(q.env)
-	if q.config.shared[p] {
-		if q.policies == nil {
-			q.policies = map[*expr.Policy]policyAnswer{}
+	if q.admits == nil {
+		q.admits = make([]answer, len(q.config.shared)+1)
+	}
+	if q.admits[n.number] == notAsked {
+		q.admits[n.number] = refuses
+		if ok, err := n.policy.Admit(q.env); ok && err == nil {
+			q.admits[n.number] = admits
 		}
-		q.policies[p] = answer
 	}
-	return answer
+	return q.admits[n.number] == admits
+}
+
+// about sets what a policy sees of the definition.
+func (q *question) about(d *coordinator.Definition) *expr.RequestEnv {
+	q.env.Definition.ID, q.env.Definition.Annotations = string(d.ID), q.config.annotations[d.ID]
+	return q.env
+}
+
+func (q *question) policyReason(n *named) string {
+	env := q.about(n.Definition)
+	if _, err := n.policy.Admit(env); err != nil {
+		return "the policy could not be evaluated: " + err.Error()
+	}
+	return "the policy is false" + explainPolicy(n.policy, env)
 }
 
 // explainPolicy names the parts of a policy that were false, with what they saw.
@@ -317,7 +427,7 @@ func (q *question) missing(n *node) []sched.Lack {
 // Hardware that is not known yet never refuses.
 func (q *question) resourceRefusal(d *coordinator.Definition) func() string {
 	r := q.job.spec.Resources
-	for _, name := range sortedKeys(r.Tokens) {
+	for _, name := range q.tokens {
 		if want, have := r.Tokens[name], q.config.SoftwareTokens[name]; want > have {
 			return func() string { return fmt.Sprintf("wants %d tokens %s, the cluster has %d", want, name, have) }
 		}
@@ -327,7 +437,7 @@ func (q *question) resourceRefusal(d *coordinator.Definition) func() string {
 	}
 	known := false
 	for _, n := range q.config.members[d.ID] {
-		if known = known || n.known; n.known && len(q.missing(n)) == 0 {
+		if known = known || n.known; n.known && (holds(&n.capacity, &r) || len(q.missing(n)) == 0) {
 			return nil
 		}
 	}
@@ -335,6 +445,19 @@ func (q *question) resourceRefusal(d *coordinator.Definition) func() string {
 		return nil
 	}
 	return func() string { return q.nearest(d) }
+}
+
+// holds is the short way to yes for requests of whole cores; no is for others to say.
+func holds(has *coordinator.Hardware, r *coordinator.Resources) bool {
+	if r.Threads || r.Cores > has.Cores || r.TotalMemory() > has.Memory {
+		return false
+	}
+	for name, want := range r.Devices {
+		if want > has.Devices[name] {
+			return false
+		}
+	}
+	return true
 }
 
 // nearest tells of the node that lacks least.

@@ -38,8 +38,8 @@ type activeConfig struct {
 	members     map[coordinator.DefinitionID][]*node               // by node id
 	models      map[coordinator.DefinitionID]model                 // what their nodes are compared with
 	forNodes    *NodeConfiguration
-	shared      map[*expr.Policy]bool                     // policies that do not read the definition
-	named       map[coordinator.OrganizationID]namedIndex // what grants let organisations use
+	shared      map[*expr.Policy]int                       // numbers of the policies that do not read the definition
+	index       map[coordinator.OrganizationID]*namedIndex // what grants let organisations use
 
 	priorityWarned bool
 }
@@ -57,12 +57,12 @@ func activate(checked *config.Checked) *activeConfig {
 		exclusive:   map[coordinator.DefinitionID]coordinator.Exclusive{},
 		models:      map[coordinator.DefinitionID]model{},
 		forNodes:    &NodeConfiguration{},
-		shared:      map[*expr.Policy]bool{},
-		named:       map[coordinator.OrganizationID]namedIndex{},
+		shared:      map[*expr.Policy]int{},
+		index:       map[coordinator.OrganizationID]*namedIndex{},
 	}
 	for _, p := range checked.Policies {
-		if _, ok := a.shared[p]; !ok {
-			a.shared[p] = !slices.ContainsFunc(p.Names(), func(n string) bool { return strings.HasPrefix(n, "definition") })
+		if _, ok := a.shared[p]; !ok && !slices.ContainsFunc(p.Names(), func(n string) bool { return strings.HasPrefix(n, "definition") }) {
+			a.shared[p] = len(a.shared) + 1
 		}
 	}
 	for i := range cfg.Definitions {
