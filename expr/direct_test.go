@@ -87,6 +87,49 @@ func TestTestsAgreeWithTheMachine(t *testing.T) {
 	})
 }
 
+// Whole conditions too: split at and, or, not and ?:, with leaves of both sorts, some of which fail.
+func TestFormulasAgreeWithTheMachine(t *testing.T) {
+	leaves := rapid.SampledFrom([]string{
+		`hostname() == "compute-017"`, `hostname() matches "^comp.*7$"`, `hostname() matches "^gpu"`, `cpuinfo.cpu_cores >= 16`, `cpuinfo.cpu_cores < 3.5`,
+		`16 <= cpuinfo.cpu_cores <= 31`, `cpuinfo.sockets in [1, 2]`, `"avx" in cpuinfo.flags`, `"amx" in cpuinfo.flags`, `any(cpuinfo.flags, # startsWith "avx")`,
+		`osrelease.id in ["debian", "ubuntu"]`, `osrelease.version_id >= "9"`, `float(osrelease.version_id) >= 22`, `int(osrelease.version_id) == 22`,
+		`modalias.match("pci:v000010DEd*")`, `modalias.count("pci:v00001002d*") == 0`, `modalias.count("pci:*") > modalias.count("usb:*")`, `true`, `false`,
+		`1 / (cpuinfo.sockets - 2) > 0`, `cpuinfo.flags[99] == "x"`, `cpuinfo.cpu_cores / cpuinfo.sockets == cpuinfo.cores_per_socket`, `len(osrelease.id_like) == 1`,
+		`(hostname() contains "7") == ("avx" in cpuinfo.flags)`, `let c = cpuinfo.cpu_cores; c * 2 == cpuinfo.logical_cpus and c > 1`,
+	})
+	var draw func(t *rapid.T, depth int) string
+	draw = func(t *rapid.T, depth int) string {
+		kind := rapid.IntRange(0, 5).Draw(t, "kind")
+		if depth == 0 {
+			kind = 0
+		}
+		switch kind {
+		case 1:
+			return "not (" + draw(t, depth-1) + ")"
+		case 2:
+			return "(" + draw(t, depth-1) + ") and (" + draw(t, depth-1) + ")"
+		case 3:
+			return "(" + draw(t, depth-1) + ") || (" + draw(t, depth-1) + ")"
+		case 4:
+			return "((" + draw(t, depth-1) + ") ? (" + draw(t, depth-1) + ") : (" + draw(t, depth-1) + "))"
+		}
+		return leaves.Draw(t, "leaf")
+	}
+	l, env := newLanguage(), fullNode(t)
+	rapid.Check(t, func(t *rapid.T) {
+		src := draw(t, 4)
+		c, err := l.condition(src)
+		if err != nil {
+			t.Skip(err) // a let inside of an expression
+		}
+		want, failed := onMachine(t, l.dialect(NodeEnv{}), src, env)
+		got := c.Match(env)
+		if failed != (got == Failed) || !failed && got != truthOf(want.(bool)) {
+			t.Fatalf("%s = %v, the machine says %v, %v", src, got, want, failed)
+		}
+	})
+}
+
 // What conditions ask most is tested directly.
 func TestUsualLeavesNeedNoMachine(t *testing.T) {
 	l := newLanguage()

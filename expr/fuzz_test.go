@@ -61,6 +61,50 @@ func FuzzExpression(f *testing.F) {
 	})
 }
 
+// fullNode is a node of which every fact is known.
+func fullNode(tb testing.TB) *NodeEnv {
+	f := gpuNode()
+	f.CPU.Microcode, f.CPU.NUMANodes, f.CPU.MHzMax = "0x2006b06", ptr(2), ptr(3700.0)
+	f.OSRelease = hwinfo.OSRelease{ID: "ubuntu", IDLike: []string{"debian"}, VersionID: "22.04", Version: "22.04 LTS", VersionCodename: "jammy",
+		Name: "Ubuntu", PrettyName: "Ubuntu 22.04", VariantID: "server", PlatformID: "platform:u22", BuildID: "7"}
+	f.Uname.Version = "#1 SMP"
+	env := NewNodeEnv(f)
+	if env.absent != 0 {
+		tb.Fatalf("facts %b are absent", env.absent)
+	}
+	return env
+}
+
+// FuzzAgainstMachine compares split formulas with the library's value of the whole expression as
+// one program: on a node of which all is known, and on a request, the two are the same.
+func FuzzAgainstMachine(f *testing.F) {
+	for _, src := range []string{
+		benchCondition, benchPolicy, `cpuinfo.sockets == 2 ? cpuinfo.cpu_cores >= 64 : osrelease.id == "debian"`, `3.0 >= cpuinfo.cpu_mhz_max or not ("x" in cpuinfo.flags)`,
+		`let a = cpuinfo.cpu_cores; a > 1 ? a < 3 : a in [7]`, `request.owner.group_id != "lasers" or request.owner.organization_id in ["x", "research"]`,
+		`request.job_ttl >= -1.5 and request.job_resource.mem.bytes > 18446744073709551615.0`, `hostname() matches "^compute-017$" && fqdn() matches "(?i)ORG$"`,
+		`int(hostname()) > 1 or true`, `true || int(hostname()) > 1`, `1 / (cpuinfo.sockets - 2) > 0 and false`, `request.preemptible ? request.nodes == 4 : definition.id startsWith ""`,
+		`"22" < osrelease.version_id != ("a" <= osrelease.id)`, `modalias.count("pci:*") - 40 == 0 and 40 == modalias.count("*")`,
+	} {
+		f.Add(src)
+	}
+	node, r := fullNode(f), request()
+	f.Fuzz(func(t *testing.T, src string) {
+		l := newLanguage()
+		if c, err := l.condition(src); err == nil {
+			want, failed := onMachine(t, l.dialect(NodeEnv{}), src, node)
+			if got := c.Match(node); failed != (got == Failed) || !failed && got != truthOf(want.(bool)) {
+				t.Errorf("condition %q = %v, the machine says %v, %v", src, got, want, failed)
+			}
+		}
+		if p, err := l.policy(src); err == nil {
+			want, failed := onMachine(t, l.dialect(RequestEnv{}), src, r)
+			if got, err := p.Admit(r); failed != (err != nil) || !failed && got != want.(bool) {
+				t.Errorf("policy %q = %v, %v, the machine says %v, %v", src, got, err, want, failed)
+			}
+		}
+	})
+}
+
 // FuzzExplain asks why a condition is not true, on nodes with some of their facts: there is an
 // answer exactly when it is not true, and each part names what it saw.
 func FuzzExplain(f *testing.F) {
