@@ -147,6 +147,15 @@ func BenchmarkTenThousandPoliciesOneRequest(b *testing.B) {
 	}
 }
 
+func BenchmarkCompileRefused(b *testing.B) {
+	cache := NewCache(nil)
+	for b.Loop() {
+		if _, err := cache.Condition(`cpuinfo.cpu_core >= 16`); err == nil {
+			b.Fatal("accepted")
+		}
+	}
+}
+
 func BenchmarkPolicyExplain(b *testing.B) {
 	p, err := CompilePolicy(benchPolicy)
 	if err != nil {

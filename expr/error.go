@@ -77,31 +77,44 @@ func (d *dialect) fromLibrary(src string, err error) *Error {
 	return e
 }
 
+// cleaning is a part of the library's messages and what a reader sees instead.
+type cleaning struct {
+	pattern *regexp.Regexp
+	with    string
+}
+
+var cleanings = [...]cleaning{
+	{regexp.MustCompile(`(?:Operator|Identifier|Number|String|Bracket|Bytes)\((".*")\)`), "$1"},
+	{regexp.MustCompile(`unexpected token EOF`), "the expression ends too early"},
+	{regexp.MustCompile(`expression exceeds maximum allowed nodes`), fmt.Sprintf("the expression has more than %d parts", maxNodes)},
+	{regexp.MustCompile(`\*?expr\.\w+`), "group"},
+	{regexp.MustCompile(`\bmap\[string\](?:string|uint32)\b`), "map"},
+	{regexp.MustCompile(`\[\](?:string|interface \{\})`), "list"},
+	{regexp.MustCompile(`\b(?:u?int(?:8|16|32|64)?|float(?:32|64))\b`), "number"},
+	{regexp.MustCompile(`\bstring\b`), "text"},
+	{regexp.MustCompile(`\bfunc\([^)]*\) ?\S*`), "function"},
+	{regexp.MustCompile(`\binterface \{\}`), "any"},
+}
+
+// unknownWords are the messages about a name that is not there.
+var unknownWords = [...]*regexp.Regexp{
+	regexp.MustCompile(`^unknown (?:name|field) (\S+)`), regexp.MustCompile(`has no (?:field|method) (\S+)`),
+}
+
 // cleaned drops stack traces, Go type names and token kinds from a library message.
 func cleaned(message string) string {
 	message, _, _ = strings.Cut(message, "\n")
 	message = strings.TrimPrefix(message, "compilation failed: ")
-	for _, r := range []struct{ pattern, with string }{
-		{`(?:Operator|Identifier|Number|String|Bracket|Bytes)\((".*")\)`, "$1"},
-		{`unexpected token EOF`, "the expression ends too early"},
-		{`expression exceeds maximum allowed nodes`, fmt.Sprintf("the expression has more than %d parts", maxNodes)},
-		{`\*?expr\.\w+`, "group"},
-		{`\bmap\[string\](?:string|uint32)\b`, "map"},
-		{`\[\](?:string|interface \{\})`, "list"},
-		{`\b(?:u?int(?:8|16|32|64)?|float(?:32|64))\b`, "number"},
-		{`\bstring\b`, "text"},
-		{`\bfunc\([^)]*\) ?\S*`, "function"},
-		{`\binterface \{\}`, "any"},
-	} {
-		message = regexp.MustCompile(r.pattern).ReplaceAllString(message, r.with)
+	for _, c := range cleanings {
+		message = c.pattern.ReplaceAllString(message, c.with)
 	}
 	return strings.TrimSpace(message)
 }
 
 // unknownWord is the name that a library message does not know, or "".
 func unknownWord(message string) string {
-	for _, p := range []string{`^unknown (?:name|field) (\S+)`, `has no (?:field|method) (\S+)`} {
-		if m := regexp.MustCompile(p).FindStringSubmatch(message); m != nil {
+	for _, p := range unknownWords {
+		if m := p.FindStringSubmatch(message); m != nil {
 			return m[1]
 		}
 	}
@@ -131,6 +144,9 @@ func (d *dialect) hintFor(message, src string, at int) string {
 		}
 		return "put the value into quotes, or turn the text into a number with float(…)"
 	case has("mismatched types number and text"):
+		if size := sizeHint(literalAt(src, at)); size != "" {
+			return size
+		}
 		return "write the number without quotes"
 	case has("mismatched types function and"), has("mismatched types text and function"):
 		return "call the function: hostname()"
@@ -150,6 +166,21 @@ func literalAt(src string, at int) string {
 		return m[1]
 	}
 	return ""
+}
+
+// sizeHint tells how to write a size such as 128GiB; "" for other texts.
+func sizeHint(literal string) string {
+	number := strings.TrimSpace(strings.TrimRight(literal, "KMGTPiB"))
+	unit := strings.TrimSpace(literal[len(strings.TrimRight(literal, "KMGTPiB")):])
+	power := strings.IndexByte("KMGTP", (unit + " ")[0]) + 1
+	if power == 0 || digits(number) != len(number) || number == "" {
+		return ""
+	}
+	factor := " * 1000"
+	if strings.Contains(unit, "i") {
+		factor = " * 1024"
+	}
+	return "sizes are numbers of bytes: " + number + strings.Repeat(factor, power)
 }
 
 // globHint tells how to write what a shell pattern was meant to say.

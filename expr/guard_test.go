@@ -249,3 +249,15 @@ func TestMemoryBudget(t *testing.T) {
 		t.Errorf("one copy of a list is %v", got)
 	}
 }
+
+// A size in the manner of a workflow file is refused with the number to write.
+func TestSizesAreNumbers(t *testing.T) {
+	for literal, want := range map[string]string{
+		"128GiB": "128 * 1024 * 1024 * 1024", "2 TB": "2 * 1000 * 1000 * 1000 * 1000", "64KiB": "64 * 1024", "32": "without quotes", "GiB": "without quotes", "": "without quotes",
+	} {
+		_, err := CompilePolicy(`request.job_resource.mem.bytes <= "` + literal + `"`)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", literal, err, want)
+		}
+	}
+}
