@@ -39,18 +39,14 @@ const (
 
 // LintCodes lists every code that `lints.silence` may name, sorted.
 func LintCodes() []string {
-	codes := append(expressionLints(), LintShortTTL, LintServiceTTL, LintOpenCostly, LintFolded, LintRoutedBy,
+	codes := []string{LintShortTTL, LintServiceTTL, LintOpenCostly, LintFolded, LintRoutedBy,
 		LintNoEffect, LintUnknownType, LintSharedID, LintLossWindow, LintNeverTrue, LintAlwaysTrue, LintOverlap, LintMixed,
-		LintUngranted, strictyaml.CodeOldKey)
+		LintUngranted, strictyaml.CodeOldKey}
+	for _, r := range expr.LintRules() {
+		codes = append(codes, r.Code)
+	}
 	sort.Strings(codes)
 	return slices.Compact(codes)
-}
-
-// expressionLints are the codes of package expr.
-func expressionLints() []string {
-	return []string{expr.LintNumericRange, expr.LintUnanchoredHost, expr.LintMatchesAll, expr.LintLowercaseModalias,
-		expr.LintShortModaliasID, expr.LintOpenModalias, expr.LintModaliasBus, expr.LintAnyModalias, expr.LintVersionAsText,
-		expr.LintNeverNil, expr.LintEmptyNeedle, expr.LintSwallowedRest}
 }
 
 // warn adds a lint unless its code is silenced.
