@@ -89,6 +89,11 @@ c0 Ampere
 
 // armParts: implementer and part of cores met in servers and boards, as in the kernel's cputype.h.
 const armParts = `
+41 920 ARM920T
+41 926 ARM926EJ-S
+41 b36 ARM1136
+41 b56 ARM1156
+41 b76 ARM1176
 41 c05 Cortex-A5
 41 c07 Cortex-A7
 41 c08 Cortex-A8
@@ -112,12 +117,16 @@ const armParts = `
 41 d0e Cortex-A76AE
 41 d40 Neoverse-V1
 41 d41 Cortex-A78
+41 d42 Cortex-A78AE
+41 d43 Cortex-A65AE
 41 d44 Cortex-X1
 41 d46 Cortex-A510
 41 d47 Cortex-A710
 41 d48 Cortex-X2
 41 d49 Neoverse-N2
 41 d4a Neoverse-E1
+41 d4b Cortex-A78C
+41 d4c Cortex-X1C
 41 d4d Cortex-A715
 41 d4e Cortex-X3
 41 d4f Neoverse-V2
@@ -151,6 +160,18 @@ const armParts = `
 51 c00 Falkor
 51 c01 Saphira
 51 001 Oryon
+61 022 Icestorm-M1
+61 023 Firestorm-M1
+61 024 Icestorm-M1-Pro
+61 025 Firestorm-M1-Pro
+61 028 Icestorm-M1-Max
+61 029 Firestorm-M1-Max
+61 032 Blizzard-M2
+61 033 Avalanche-M2
+61 034 Blizzard-M2-Pro
+61 035 Avalanche-M2-Pro
+61 038 Blizzard-M2-Max
+61 039 Avalanche-M2-Max
 6d d49 Azure-Cobalt-100
 70 662 FTC662
 70 663 FTC663

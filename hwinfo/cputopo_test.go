@@ -232,3 +232,33 @@ func TestAffinity(t *testing.T) {
 		})
 	}
 }
+
+// TestMemoryElsewhere: the second places where the kernel says the same.
+func TestMemoryElsewhere(t *testing.T) {
+	root := t.TempDir()
+	put(t, root, "proc/meminfo", []byte("MemTotal:       16384000 kB\nHugePages_Total:     512\nHugepagesize:       2048 kB\n"))
+	put(t, root, "sys/devices/system/memory/block_size_bytes", []byte("8000000\n"))
+	put(t, root, "sys/devices/system/memory/memory0/online", []byte("1\n"))
+	put(t, root, "sys/devices/system/memory/memory1/online", []byte("0\n"))
+	put(t, root, "sys/devices/system/memory/memory2/state", []byte("going-offline\n"))
+	f, w := Read(root)
+	m := f.Memory
+	if want := []HugePages{{2 << 20, 512}}; !reflect.DeepEqual(m.HugePages, want) || *m.Usable != 16384000<<10-1<<30 {
+		t.Errorf("got %s, %v", asJSON(t, f), w)
+	}
+	if want := (MemoryBlocks{128 << 20, 256 << 20, 128 << 20}); m.Blocks == nil || *m.Blocks != want {
+		t.Errorf("blocks %+v, %v", m.Blocks, w)
+	}
+	checkSnapshot(t, root, f)
+}
+
+// TestNegativeTotal: a total that cannot be is no total.
+func TestNegativeTotal(t *testing.T) {
+	for _, text := range []string{"MemTotal: -1 kB\n", "MemTotal: 0 kB\n", "MemTotal: lots\n", "MemTotal: 18446744073709551615 kB\n", "MemFree: 1 kB\n"} {
+		root := t.TempDir()
+		put(t, root, "proc/meminfo", []byte(text))
+		if f, w := Read(root); f.Memory.Total != nil || f.Memory.Usable != nil || len(w) == 0 {
+			t.Errorf("%q gives %s, %v", text, asJSON(t, f), w)
+		}
+	}
+}

@@ -28,7 +28,9 @@ func (r *reader) readMemory(nodes []NUMA) Memory {
 		r.warn(source, err)
 	}
 	m.Host, m.Device = nodeMemory(nodes, m.Total)
-	m.HugePages = r.readHugePages("sys/kernel/mm/hugepages")
+	if m.HugePages = r.readHugePages("sys/kernel/mm/hugepages"); m.HugePages == nil && !r.t.exists("sys/kernel/mm/hugepages") {
+		m.HugePages = defaultPool(data) // a container may hide the directory
+	}
 	m.Usable = usable(m.Total, m.HugePages)
 	m.Blocks = r.readBlocks(m.Total)
 	m.Modules = r.readModules()
@@ -110,6 +112,28 @@ func mulCapped(a, b uint64) uint64 {
 	return a * b
 }
 
+// defaultPool reads the pool of the default size, which is all that /proc/meminfo knows.
+func defaultPool(meminfo []byte) []HugePages {
+	var pool HugePages
+	for line := range lines(meminfo) {
+		key, value, _ := keyValue(line)
+		switch key {
+		case "HugePages_Total":
+			if n, err := strconv.ParseUint(value, 10, 64); err == nil {
+				pool.Count = n
+			}
+		case "Hugepagesize":
+			if n, err := parseKiB(value); err == nil {
+				pool.Size = n
+			}
+		}
+	}
+	if pool.Count == 0 || pool.Size == 0 {
+		return nil
+	}
+	return []HugePages{pool}
+}
+
 // readHugePages reads every size's pool, of the machine or of a node: /proc/meminfo speaks of the default size only.
 func (r *reader) readHugePages(dir string) []HugePages {
 	names, err := r.t.list(dir)
@@ -180,6 +204,12 @@ func (r *reader) readBlocks(total *uint64) *MemoryBlocks {
 	for _, n := range numbers {
 		source := fmt.Sprintf("%s/memory%d/state", dir, n)
 		state, err := r.t.attr(source)
+		if absent(err) { // newer kernels have both
+			var online string
+			if online, err = r.t.attr(fmt.Sprintf("%s/memory%d/online", dir, n)); err == nil && online == "0" {
+				state = "offline"
+			}
+		}
 		switch {
 		case err != nil:
 			r.warn(source, err)

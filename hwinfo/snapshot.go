@@ -122,7 +122,7 @@ func scrub(name string, data []byte) []byte {
 	case path.Base(name) == "uevent":
 		return []byte("DRIVER=" + ueventDriver(data) + "\n")
 	case path.Base(name) == "meminfo":
-		return keepLines(data, "MemTotal")
+		return slices.Concat(keepLines(data, "MemTotal"), keepLines(data, "HugePages_Total"), keepLines(data, "Hugepagesize"))
 	case name == zoneFile:
 		present, managed := parseZones(data)
 		return fmt.Appendf(nil, "present %d\nmanaged %d\n", present, managed)
