@@ -205,7 +205,7 @@ func functionDocs() [][2]string {
 		{`filter(list, # > 1)`, "the elements for which it holds"},
 		{`find(list, # > 1)`, "the first of them"},
 		{`map(list, # + 1)`, "the list of the results"},
-		{`len(x)`, "elements of a list, bytes of a text, keys of a map"},
+		{`len(x)`, "elements of a list, characters of a text, keys of a map"},
 		{`first(list)`, "the first element"},
 		{`last(list)`, "the last element"},
 		{`abs(x)`, "without the sign"},
@@ -252,6 +252,22 @@ func TestFunctionsAreThoseOfThePage(t *testing.T) {
 	for _, f := range builtin.Builtins {
 		if allowedBuiltin(f.Name) != slices.Contains(named, f.Name) && f.Name != "int" {
 			t.Errorf("%s: in the language %v, on the page %v", f.Name, allowedBuiltin(f.Name), slices.Contains(named, f.Name))
+		}
+	}
+}
+
+// What the page says of functions is so.
+func TestFunctionsGiveWhatThePageSays(t *testing.T) {
+	env := NewNodeEnv(gpuNode())
+	for src, want := range map[string]any{
+		`all([2, 3], # > 1)`: true, `any([1, 2], # > 1)`: true, `none([1, 2], # > 1)`: false, `one([1, 2], # > 1)`: true, `count([1, 2, 3], # > 1)`: 2,
+		`first(filter([1, 2, 3], # > 1))`: 2, `find([1, 2, 3], # > 1)`: 2, `last(map([1, 2], # + 1))`: 3, `len("é")`: 1, `len([1, 2])`: 2, `abs(-2.5)`: 2.5,
+		`ceil(2.5)`: 3.0, `floor(2.5)`: 2.0, `round(2.6)`: 3.0, `min(2, 1)`: 1, `max([1, 2])`: 2, `int("17")`: 17, `int(2.9)`: 2, `float("2.5")`: 2.5, `string(3)`: "3",
+		`trim("  a ")`: "a", `trim("xax", "x")`: "a", `trimPrefix("ab", "a")`: "b", `trimSuffix("ab", "b")`: "a", `upper("a")`: "A", `lower("A")`: "a",
+		`split("a,b", ",")[1]`: "b", `hasPrefix("ab", "a")`: true, `hasSuffix("ab", "b")`: true, `indexOf("ab", "b")`: 1, `indexOf("ab", "c")`: -1, `lastIndexOf("abb", "b")`: 2,
+	} {
+		if got, err := EvalAny(src, env); err != nil || got != want {
+			t.Errorf("%s = %v (%T), %v, want %v", src, got, got, err, want)
 		}
 	}
 }
