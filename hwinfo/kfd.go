@@ -26,15 +26,20 @@ func parseKFD(r io.Reader) (map[string]uint64, error) {
 	}
 	out := map[string]uint64{}
 	for line := range lines(data) {
-		name, value, ok := strings.Cut(strings.TrimSpace(line), " ")
-		if !ok || !kfdFact(name) {
-			continue
-		}
-		if n, err := strconv.ParseUint(strings.TrimSpace(value), 10, 64); err == nil {
+		if name, n, ok := kfdLine(line); ok {
 			out[name] = n
 		}
 	}
 	return out, nil
+}
+
+func kfdLine(line string) (name string, n uint64, ok bool) {
+	name, value, ok := strings.Cut(strings.TrimSpace(line), " ")
+	if !ok || !kfdFact(name) {
+		return "", 0, false
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(value), 10, 64)
+	return name, n, err == nil
 }
 
 // kfdFact names what is read. unique_id and hive_id are a board's serial number and a name made of one.
@@ -52,8 +57,8 @@ func scrubKFD(name string, data []byte) []byte {
 	}
 	var b bytes.Buffer
 	for line := range lines(data) {
-		if key, _, ok := strings.Cut(strings.TrimSpace(line), " "); ok && kfdFact(key) {
-			b.WriteString(line + "\n")
+		if key, n, ok := kfdLine(line); ok {
+			fmt.Fprintf(&b, "%s %d\n", key, n)
 		}
 	}
 	return b.Bytes()
