@@ -24,11 +24,22 @@ func (a *app) completeArguments(root *cobra.Command) {
 	for path, c := range map[string]completer{
 		"node describe": nodesOf, "node explain": nodesOf, "node cordon": nodesOf, "node uncordon": nodesOf, "node drain": nodesOf,
 		"node provisioner describe": definitionsOf,
+		"cluster config rollback":   revisionsOf,
 		"workflow status":           workflowsOf, "workflow describe": workflowsOf, "workflow events": workflowsOf,
 		"workflow cancel": workflowsAndJobs, "workflow explain": workflowsAndJobs, "workflow log": workflowsAndJobs,
 	} {
 		if cmd, _, err := root.Find(strings.Fields(path)); err == nil {
 			cmd.ValidArgsFunction = a.completion(c)
+		}
+	}
+	if cmd, _, err := root.Find([]string{"cluster", "config", "diff"}); err == nil {
+		offer := a.completion(revisionsOf)
+		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) > 1 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			found, _ := offer(cmd, nil, begun)
+			return found, cobra.ShellCompDirectiveDefault // files too
 		}
 	}
 	a.completeFlags(root)
@@ -42,6 +53,16 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 		_ = cmd.RegisterFlagCompletionFunc("definition", a.completion(func(ctx context.Context, a *app, _ []string) ([]cobra.Completion, error) {
 			return definitionsOf(ctx, a, nil)
 		}))
+	}
+	for _, name := range []string{"revision", "if-revision"} {
+		if cmd.Flags().Lookup(name) != nil {
+			_ = cmd.RegisterFlagCompletionFunc(name, a.completion(func(ctx context.Context, a *app, _ []string) ([]cobra.Completion, error) {
+				return revisionsOf(ctx, a, nil)
+			}))
+		}
+	}
+	if cmd.Flags().Lookup("nodes") != nil {
+		_ = cmd.MarkFlagDirname("nodes")
 	}
 	if cmd.Flags().Lookup("class") != nil {
 		_ = cmd.RegisterFlagCompletionFunc("class", cobra.FixedCompletions([]string{"reserved", "on-demand", "batch"}, cobra.ShellCompDirectiveNoFileComp))
@@ -101,6 +122,19 @@ func definitionsOf(ctx context.Context, a *app, args []string) ([]cobra.Completi
 	var all []cobra.Completion
 	for _, d := range r.GetDefinitions() {
 		all = append(all, described(d.GetId(), d.GetProvisioner()))
+	}
+	return all, err
+}
+
+// revisionsOf offers the revisions of the configuration, newest first.
+func revisionsOf(ctx context.Context, a *app, args []string) ([]cobra.Completion, error) {
+	if len(args) > 0 {
+		return nil, nil
+	}
+	r, err := get(ctx, a, "listing the revisions", (*connection).listConfigRevisions, &apiv1.ListConfigRevisionsRequest{PageSize: completions})
+	var all []cobra.Completion
+	for _, rev := range r.GetRevisions() {
+		all = append(all, described(number(rev.GetRevision()), when(rev.GetSetAt())+" by "+rev.GetSetBy()))
 	}
 	return all, err
 }
