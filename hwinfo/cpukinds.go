@@ -61,6 +61,7 @@ func (r *reader) coreKinds(text *cpuText, online []int, places []place, whole bo
 
 func (r *reader) kindsByPMU(online []int) map[string][]int {
 	groups := map[string][]int{}
+	taken := make([]bool, len(online))
 	for _, list := range pmuLists() {
 		text, err := r.t.attr(list[1])
 		if err != nil {
@@ -75,7 +76,8 @@ func (r *reader) kindsByPMU(online []int) map[string][]int {
 			continue
 		}
 		for i, n := range online {
-			if _, ok := slices.BinarySearch(cpus, n); ok {
+			if _, ok := slices.BinarySearch(cpus, n); ok && !taken[i] {
+				taken[i] = true
 				groups[list[0]] = append(groups[list[0]], i)
 			}
 		}

@@ -2,6 +2,7 @@ package hwinfo
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 )
 
@@ -105,5 +106,52 @@ func FuzzZones(f *testing.F) {
 		if page := pageSize(total, managed); page != 0 && (page&(page-1) != 0 || page > 64<<10) {
 			t.Errorf("pages of %d bytes", page)
 		}
+	})
+}
+
+// FuzzTopology gives four CPUs the lists and ids of the input, right or not.
+func FuzzTopology(f *testing.F) {
+	f.Add("0-1", "2-3", "0-3", "0", []byte("processor\t: 0\nflags\t: fpu\n"))
+	f.Add("0", "2-3", "0-3", "-1", []byte("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd05\n"))
+	f.Add("", "4294967295", "3-0", "65535", []byte("vendor_id       : IBM/S390\n# processors    : 1\n"))
+	f.Fuzz(func(t *testing.T, core0, core2, pkg, id string, cpuinfo []byte) {
+		text, err := parseCPUInfo(bytes.NewReader(cpuinfo))
+		if err != nil {
+			t.Fatal(err)
+		}
+		online := []int{0, 1, 2, 3}
+		fake := fakeTree{"sys/devices/cpu_core/cpus": core0, "sys/devices/cpu_atom/cpus": core2, cpuDir + "present": pkg}
+		for n := range online {
+			dir := fmt.Sprintf("%scpu%d/topology/", cpuDir, n)
+			fake[dir+"physical_package_id"], fake[dir+"core_id"], fake[dir+"die_id"], fake[dir+"cluster_id"] = "0", fmt.Sprint(n/2), id, id
+			fake[dir+"package_cpus_list"], fake[dir+"die_cpus_list"] = pkg, pkg
+			fake[dir+"core_cpus_list"] = core0
+			if n >= 2 {
+				fake[dir+"core_cpus_list"] = core2
+			}
+		}
+		r := &reader{t: &tree{root: fake}}
+		places := r.topology(online, text.form)
+		var c CPU
+		c.count(len(online), places)
+		c.Dies, c.Clusters, c.Kinds = diesOf(places), r.clusters(online, text.form), r.coreKinds(&text, online, places, true)
+		var whole bool
+		if c.Offline, whole = r.offlineCPUs(online); whole && len(c.Offline) > 0 {
+			t.Errorf("all are online but %v", c.Offline)
+		}
+		if c.Cores == nil || *c.Cores < 1 || *c.Cores > 4 || c.Sockets == nil || *c.Sockets < 1 || *c.Sockets > *c.Cores {
+			t.Errorf("got %s", asJSON(t, Facts{CPU: c}))
+		}
+		cpus := 0
+		for _, k := range c.Kinds {
+			cpus += k.CPUs
+			if k.CPUs < 1 || k.Cores != nil && (*k.Cores < 1 || *k.Cores > k.CPUs) {
+				t.Errorf("kind %+v", k)
+			}
+		}
+		if cpus > 4 {
+			t.Errorf("%d CPUs of all kinds", cpus)
+		}
+		checkText(t, Facts{CPU: c})
 	})
 }
