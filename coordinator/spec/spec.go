@@ -330,18 +330,18 @@ func (d *Decoded) azure(o *strictyaml.Object) {
 
 func (d *Decoded) oci(o *strictyaml.Object) {
 	s := OCI{Shape: d.typeName(o, "shape")}
-	ocpus := strictyaml.Optional(o, "ocpus", strictyaml.Floats(0.125, 1024))
-	memory := strictyaml.Optional(o, "memory", Memory, "mem")
+	ocpusAt, memoryAt := o.Take("ocpus"), o.Take("memory", "mem")
+	ocpus, memory := given(ocpusAt, strictyaml.Floats(0.125, 1024)), given(memoryAt, Memory)
 	s.Compartment, s.AvailabilityDomain = d.text(o, "compartment"), d.text(o, "availabilityDomain")
 	s.Preemptible = isSet(o, "preemptible")
 	s.Image, s.Subnet = d.text(o, "image"), d.text(o, "subnet")
 	flexible := strings.HasSuffix(strings.ToLower(s.Shape), ".flex")
 	switch {
 	case s.Shape == "" || Wildcard(s.Shape):
-	case flexible && (ocpus == nil || memory == nil):
+	case flexible && (!ocpusAt.Valid() || !memoryAt.Valid()):
 		o.Value().Report(strictyaml.SeverityError, strictyaml.CodeMissing,
 			"the flexible shape "+s.Shape+" needs ocpus and memory", "")
-	case !flexible && (ocpus != nil || memory != nil):
+	case !flexible && (ocpusAt.Valid() || memoryAt.Valid()):
 		o.Value().Report(strictyaml.SeverityError, strictyaml.CodeValue,
 			"ocpus and memory belong to flexible shapes, "+s.Shape+" is fixed", "remove them, or name a shape that ends in .Flex")
 	}
@@ -357,6 +357,18 @@ func (d *Decoded) oci(o *strictyaml.Object) {
 	}
 	d.target = []string{s.Shape, s.Compartment, s.AvailabilityDomain}
 	d.Spec = s
+}
+
+// given reads a value that was taken already; nil is absent or refused.
+func given[T any](v strictyaml.Value, read strictyaml.Reader[T]) *T {
+	if !v.Valid() {
+		return nil
+	}
+	x, ok := read(v)
+	if !ok {
+		return nil
+	}
+	return &x
 }
 
 func (d *Decoded) coreweave(o *strictyaml.Object) {
