@@ -77,7 +77,7 @@ func FuzzRemote(f *testing.F) {
 		}
 		addresses := []string{"0000:c2:00.0", "0000:d5:00.0"}
 		a := nvidiaAnswer{gpus: []nvidiaGPU{{index: 0, address: addresses[0]}, {index: 1, address: addresses[1]}}}
-		a.takeRemote(ends, map[int]int{0: 0, 1: 1})
+		a.takeRemote(ends, map[int]int{0: 0, 1: 1}, func(string) bool { return true })
 		for _, l := range a.links {
 			if !l.Fabric() || l.NVLinks > 2*maxNVLinks {
 				t.Errorf("link %+v", l)

@@ -135,6 +135,18 @@ func TestRemoteEnds(t *testing.T) {
 	}
 }
 
+// TestLinksToProcessors: links of POWER machines end in the processor, which joins no GPUs.
+func TestLinksToProcessors(t *testing.T) {
+	root := nvidiaTree(t, "0004:04:00.0", "0004:05:00.0")
+	put(t, root, pciDir+"/0006:00:00.0/modalias", []byte("pci:v00001014d000004EAsv00000000sd00000000bc12sc00i00\n"))
+	ends := []byte("GPU 0: x\n Link 0: Remote Device 00000006:00:00.0: Link 0\nGPU 1: x\n Link 0: Remote Device 00000006:00:00.0: Link 1\n")
+	f, w := ReadWith(root, Answers{AnswerRemote: ends})
+	if f.GPULinks != nil || !f.GPUs[0].LinksKnown {
+		t.Errorf("links %+v, %v", f.GPULinks, w)
+	}
+	checkAnswered(t, root, Answers{AnswerRemote: ends}, f)
+}
+
 // checkAnswered: a snapshot keeps the answers, without what names one board.
 func checkAnswered(t *testing.T, root string, answers Answers, f Facts) {
 	t.Helper()

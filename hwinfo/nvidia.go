@@ -408,8 +408,19 @@ func (r *reader) toldLinks(out *nvidiaAnswer, at map[int]int) bool {
 		r.warn(source, err)
 		return false
 	}
-	out.takeRemote(ends, at)
+	out.takeRemote(ends, at, r.maybeSwitch)
 	return true
+}
+
+// maybeSwitch: a switch need not be on the bus of a virtual machine, but what is there as something else, such as the
+// end of a link in a POWER processor, is none.
+func (r *reader) maybeSwitch(address string) bool {
+	text, err := r.t.attr(pciDir + "/" + address + "/modalias")
+	if err != nil {
+		return true
+	}
+	ids, err := parseModalias(text)
+	return err == nil && ids.vendor == vendorNVIDIA && ids.class>>8 == 0x0680
 }
 
 // complete: the indices are 0 to n-1, as a matrix has them.
@@ -439,7 +450,7 @@ func (a *nvidiaAnswer) takeMatrix(m topoMatrix, at map[int]int) {
 }
 
 // takeRemote joins GPUs whose links end at one another, or in one switch.
-func (a *nvidiaAnswer) takeRemote(ends map[int][]string, at map[int]int) {
+func (a *nvidiaAnswer) takeRemote(ends map[int][]string, at map[int]int, isSwitch func(string) bool) {
 	a.linked, a.links = true, map[[2]string]GPULink{}
 	isGPU := map[string]bool{}
 	for _, g := range a.gpus {
@@ -452,7 +463,9 @@ func (a *nvidiaAnswer) takeRemote(ends map[int][]string, at map[int]int) {
 			continue
 		}
 		for _, end := range list {
-			remote.add(a.gpus[i].address, end, !isGPU[end], 1)
+			if isGPU[end] || isSwitch(end) {
+				remote.add(a.gpus[i].address, end, !isGPU[end], 1)
+			}
 		}
 	}
 	for i := range a.gpus {

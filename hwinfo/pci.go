@@ -1,6 +1,7 @@
 package hwinfo
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -122,7 +123,9 @@ func (r *reader) readFunction(name string) PCI {
 	} else {
 		r.readIDs(dir, &f)
 	}
-	if f.Class != nil && *f.Class == 0xffffff || f.Vendor != nil && *f.Vendor == 0xffff {
+	_, err := r.t.linkBase(dir + "physfn")
+	f.Virtual = err == nil
+	if f.Class != nil && *f.Class == 0xffffff || f.Vendor != nil && *f.Vendor == 0xffff || r.silent(dir, &f) {
 		r.warn(dir, errors.New("the device does not answer"))
 		f.Modalias, f.Vendor, f.Device, f.Class, f.Dead = "", nil, nil, nil, true
 	}
@@ -139,12 +142,53 @@ func (r *reader) readFunction(name string) PCI {
 	if driver, err := r.t.linkBase(dir + "driver"); err == nil && validName(driver) {
 		f.Driver = driver
 	}
-	_, err := r.t.linkBase(dir + "physfn")
-	f.Virtual = err == nil
 	if f.Class != nil && *f.Class>>16 == 0x02 {
 		f.Interfaces = r.interfaces(dir + "net")
 	}
 	return f
+}
+
+const pciHeader = 64 // bytes that everybody may read; what lies behind them can hold a serial number
+
+// header is an opener that reads the first bytes of a regular file, at most n, and no further: every byte read of a
+// device's configuration is a question to the device.
+type header interface {
+	head(name string, n int) ([]byte, error)
+}
+
+// silent tells whether a function that the kernel once read answers nothing but ones now, as a GPU does that fell off
+// the bus. Only devices that work is placed on are asked. A virtual function's header is all ones by design, and one that
+// sleeps is not woken.
+func (r *reader) silent(dir string, f *PCI) bool {
+	h, ok := r.t.root.(header)
+	if !ok || f.Class == nil || f.Virtual {
+		return false
+	}
+	switch *f.Class >> 8 {
+	case 0x0108, 0x0200, 0x0207, 0x0280, 0x0300, 0x0302, 0x0380, 0x0680, 0x1200:
+	default:
+		return false
+	}
+	if status, err := r.t.attr(dir + "power/runtime_status"); err == nil && status == "suspended" {
+		return false
+	}
+	head, err := h.head(dir+"config", pciHeader)
+	switch {
+	case err != nil && absent(cause(err)):
+		return false
+	case err != nil:
+		r.warn(dir+"config", cause(err))
+		return false
+	case len(head) < pciHeader:
+		r.warn(dir+"config", fmt.Errorf("a header of %d bytes, expected %d", len(head), pciHeader))
+	}
+	if len(head) < 4 || !bytes.Equal(head[:4], []byte{0xff, 0xff, 0xff, 0xff}) {
+		return false
+	}
+	if r.t.rec != nil {
+		r.t.rec.files[dir+"config"] = bytes.Repeat([]byte{0xff}, pciHeader)
+	}
+	return true
 }
 
 func (r *reader) readIDs(dir string, f *PCI) {

@@ -17,7 +17,10 @@ type openat2Root struct {
 	page [4097]byte // one more than a page, which is as long as an attribute can be
 }
 
-var _ opener = (*openat2Root)(nil)
+var (
+	_ opener = (*openat2Root)(nil)
+	_ header = (*openat2Root)(nil)
+)
 
 func openRoot(root string) (opener, error) {
 	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -106,6 +109,29 @@ func readSome(fd int, buf []byte) (int, error) {
 		}
 	}
 	return 0, unix.EINTR
+}
+
+func (o *openat2Root) head(name string, n int) ([]byte, error) {
+	fd, err := o.openat2(name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, errNotRegular
+	}
+	buf := make([]byte, n)
+	for {
+		got, err := unix.Read(fd, buf) // attributes give what they have in one piece
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		return buf[:max(got, 0)], err
+	}
 }
 
 func (o *openat2Root) opendir(name string) (*os.File, error) {

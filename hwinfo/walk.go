@@ -2,6 +2,7 @@ package hwinfo
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -17,7 +18,10 @@ var errTooManyLinks = errors.New("too many symbolic links")
 // distributions use for /etc/os-release and which mean the root's own file here.
 type walkRoot struct{ r *os.Root }
 
-var _ opener = (*walkRoot)(nil)
+var (
+	_ opener = (*walkRoot)(nil)
+	_ header = (*walkRoot)(nil)
+)
 
 func openWalkRoot(root string) (opener, error) {
 	r, err := os.OpenRoot(root)
@@ -39,6 +43,25 @@ func (w *walkRoot) read(name string, limit int64) ([]byte, error) {
 	}
 	defer f.Close()
 	return readLimited(f, limit)
+}
+
+func (w *walkRoot) head(name string, n int) ([]byte, error) {
+	f, err := w.open(name, func(m fs.FileMode) error {
+		if !m.IsRegular() {
+			return errNotRegular
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	buf := make([]byte, n)
+	got, err := f.Read(buf)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return buf[:got], err
 }
 
 func (w *walkRoot) opendir(name string) (*os.File, error) {
