@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -39,6 +40,8 @@ type Judgement struct {
 	conditions []*expr.Condition
 	verdicts   []verdict // one for each of Nodes
 	envs       []*expr.NodeEnv
+	models     map[coordinator.DefinitionID]int // the node that the others of a definition are compared with
+	differs    []string                         // from the model, in words
 }
 
 // verdict holds places in Judgement.order, ascending.
@@ -86,7 +89,26 @@ func Judge(ctx context.Context, c *config.Checked, nodes []Node) (*Judgement, er
 	j.verdicts = make([]verdict, len(j.Nodes))
 	j.envs = make([]*expr.NodeEnv, len(j.Nodes))
 	parallel(ctx, len(j.Nodes), func(i int) { j.judge(i, of[i]) })
+	j.compare(ctx)
 	return j, ctx.Err()
+}
+
+// compare holds the nodes of each definition against the first one by id whose hardware is known, as the
+// coordinator does.
+func (j *Judgement) compare(ctx context.Context) {
+	j.models, j.differs = map[coordinator.DefinitionID]int{}, make([]string, len(j.Nodes))
+	for i, n := range j.Nodes {
+		if id := j.Assigned(i); id != "" && measured(n.Facts) {
+			if _, ok := j.models[id]; !ok {
+				j.models[id] = i
+			}
+		}
+	}
+	parallel(ctx, len(j.Nodes), func(i int) {
+		if model, ok := j.models[j.Assigned(i)]; ok && model != i && measured(j.Nodes[i].Facts) {
+			j.differs[i] = strings.Join(hwinfo.Drift(j.Nodes[model].Facts, j.Nodes[i].Facts), "; ")
+		}
+	})
 }
 
 // kindKey identifies all that a condition sees of a node but its names.

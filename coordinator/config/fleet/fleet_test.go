@@ -165,12 +165,9 @@ func TestPlantedFaults(t *testing.T) {
 				unknown[n.ID] = true
 			}
 		}
-		for _, d := range j.drifts() {
-			what, _, _ := strings.Cut(d.Difference, ":")
-			for id, planted := range p.drifts { // the plan names the first nodes of a group; ask each one
-				if i := slices.IndexFunc(j.Nodes, func(n Node) bool { return n.ID == id }); j.Assigned(i) == d.Definition && planted == what {
-					drifts[id] = what
-				}
+		for i, text := range j.differs {
+			if text != "" {
+				drifts[j.Nodes[i].ID], _, _ = strings.Cut(text, ":")
 			}
 		}
 		for name, pair := range map[string][2]string{"overlaps": {fmt.Sprint(overlaps), fmt.Sprint(p.overlaps)},

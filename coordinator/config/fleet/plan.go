@@ -218,31 +218,20 @@ func (j *Judgement) line(id coordinator.DefinitionID) uint32 {
 	return uint32(max(j.Config.Places[id].Line, 0))
 }
 
-// drifts compares the nodes of each definition with the first one by id whose hardware is known, as the
-// coordinator does.
+// drifts groups the nodes that are not like the model of their definition.
 func (j *Judgement) drifts() map[[2]string]*Drift {
 	out := map[[2]string]*Drift{}
-	for id, members := range j.members() {
-		model := slices.IndexFunc(members, func(i int) bool { return measured(j.Nodes[i].Facts) })
-		if model < 0 {
+	for i, n := range j.Nodes {
+		text := j.differs[i]
+		if text == "" {
 			continue
 		}
-		want := j.Nodes[members[model]]
-		for _, i := range members {
-			n := j.Nodes[i]
-			if n.ID == want.ID || !measured(n.Facts) {
-				continue
-			}
-			text := strings.Join(hwinfo.Drift(want.Facts, n.Facts), "; ")
-			if text == "" {
-				continue
-			}
-			key := [2]string{string(id), text}
-			if out[key] == nil {
-				out[key] = &Drift{Definition: id, Model: want.ID, Difference: text}
-			}
-			out[key].add(n.ID)
+		id := j.Assigned(i)
+		key := [2]string{string(id), text}
+		if out[key] == nil {
+			out[key] = &Drift{Definition: id, Model: j.Nodes[j.models[id]].ID, Difference: text}
 		}
+		out[key].add(n.ID)
 	}
 	return out
 }
