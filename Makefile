@@ -34,6 +34,7 @@ verify: ## formatting, vet, the import law, generated code and module files as t
 bench: build ## the figures of docs/performance.md
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m ./tests/bench
 	$(GO) test -run '^$$' -bench . -benchtime 0.5s ./hwinfo ./expr ./coordinator/sched ./coordinator/store ./coordinator/grant
+	cd tests/bench/cel && $(GO) test -run '^$$' -bench . -benchtime 0.5s .
 
 fuzz: ## every fuzz target for FUZZTIME each
 	@for pkg in $$($(GO) list ./...); do \

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Installs what the tests compare with or run: lscpu, lsblk, lsmem (util-linux), lspci (pciutils), numactl, slurmd.
+# Installs what the tests compare with or run: lscpu, lsblk, lsmem (util-linux), lspci (pciutils), pci.ids, numactl, slurmd.
 set -eu
 missing=""
 command -v lscpu >/dev/null && command -v lsblk >/dev/null && command -v lsmem >/dev/null || missing="$missing util-linux"
 command -v lspci >/dev/null || missing="$missing pciutils"
+[ -r /usr/share/misc/pci.ids ] || missing="$missing pci.ids"
 command -v numactl >/dev/null || missing="$missing numactl"
 [ -x /usr/sbin/slurmd ] || command -v slurmd >/dev/null || missing="$missing slurmd"
 command -v ps >/dev/null || missing="$missing procps"
