@@ -2,81 +2,233 @@ package sched
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
 	"substrate/coordinator"
 )
 
-// fleet is nodes of 8 GPUs each and requests in 50 shapes, some with more than one GPU.
-func fleet(nodes, requests, depth int, mode coordinator.Backfill) Snapshot {
-	s := Snapshot{
-		Now: epoch, Config: Config{Backfill: mode, PreemptionNotice: time.Minute, QueueDepth: depth},
-		Definitions: []Definition{{ID: "gpu", CostPerHour: 3.2}},
+// The size that the figures of docs/performance.md are about.
+const (
+	fleetNodes  = 10_000 // of 8 GPUs
+	fleetWaits  = 100_000
+	fleetShapes = 200
+	fleetGroups = 500
+	tickChanges = 1_000 // arrivals, and ends, of a steady tick
+)
+
+var bothModes = []coordinator.Backfill{coordinator.BackfillNone, coordinator.BackfillEasy}
+
+func fleetNode(i int) Node {
+	return Node{
+		ID: coordinator.NodeID(fmt.Sprintf("n%05d", i)), Definition: "gpu", Cores: 128, Threads: 256,
+		Memory: 1 << 40, Devices: map[string]uint32{"nvidia.com/gpu": 8}, Schedulable: true,
 	}
+}
+
+var (
+	fleetAdmitted = []coordinator.DefinitionID{"gpu"}
+	oneGPU        = map[string]uint32{"nvidia.com/gpu": 1}
+	twoGPUs       = map[string]uint32{"nvidia.com/gpu": 2}
+)
+
+// fleetRequest is the i-th request: 200 shapes, one in ten with two GPUs; 500 groups with priorities.
+func fleetRequest(i int) Request {
+	shape := i % fleetShapes
+	gpus := oneGPU
+	if shape%10 == 9 {
+		gpus = twoGPUs
+	}
+	return Request{
+		ID: coordinator.AllocationID(fmt.Sprintf("w%07d/job", i)), Workflow: coordinator.WorkflowID(fmt.Sprintf("w%07d", i)),
+		Class: coordinator.ClassOnDemand, Priority: float64(i * 7 % fleetGroups), Submitted: epoch.Add(time.Duration(i-fleetWaits) * time.Second),
+		Nodes: 1, Walltime: time.Duration(30+shape) * time.Minute, Admissible: fleetAdmitted,
+		Resources: coordinator.Resources{Cores: coordinator.Cores(1 + shape%7), Memory: coordinator.Bytes(1+shape%50) << 30, Devices: gpus},
+	}
+}
+
+func fleetConfig(mode coordinator.Backfill) Config {
+	return Config{Backfill: mode, PreemptionNotice: time.Minute, AgeRate: 0.01}
+}
+
+// newFleet has nodes and nothing on them.
+func newFleet(nodes int, mode coordinator.Backfill) *Scheduler {
+	s := New()
+	s.Configure(fleetConfig(mode), []Definition{{ID: "gpu", CostPerHour: 3.2}}, nil)
 	for i := range nodes {
-		s.Nodes = append(s.Nodes, Node{
-			ID: coordinator.NodeID(fmt.Sprintf("n%05d", i)), Definition: "gpu", Cores: 128, Threads: 256,
-			Memory: 1 << 40, Devices: map[string]uint32{"nvidia.com/gpu": 8}, Schedulable: true,
-		})
-	}
-	for i := range requests {
-		shape := i % 50
-		gpus := uint32(1)
-		if shape%10 == 9 {
-			gpus = 2
-		}
-		s.Requests = append(s.Requests, Request{
-			ID: coordinator.AllocationID(fmt.Sprintf("w%06d/job", i)), Workflow: coordinator.WorkflowID(fmt.Sprintf("w%06d", i)),
-			Class: coordinator.ClassOnDemand, Submitted: epoch.Add(time.Duration(i-requests) * time.Second), Nodes: 1,
-			Walltime: time.Duration(30+shape) * time.Minute, Admissible: []coordinator.DefinitionID{"gpu"},
-			Resources: coordinator.Resources{Cores: coordinator.Cores(1 + shape%7), Memory: coordinator.Bytes(1+shape) << 30,
-				Devices: map[string]uint32{"nvidia.com/gpu": gpus}},
-		})
+		s.SetNode(fleetNode(i))
 	}
 	return s
 }
 
+// steady is a full fleet with some waiting; running is what may end, oldest first.
+type steady struct {
+	s       *Scheduler
+	running []coordinator.AllocationID
+	next    int
+	now     time.Time
+}
+
+func newSteady(nodes, waiting int, mode coordinator.Backfill) *steady {
+	f := &steady{s: newFleet(nodes, mode), now: epoch}
+	for len(f.running) < nodes*7 {
+		f.submit(nodes)
+		if f.decide() == 0 {
+			break
+		}
+	}
+	f.submit(waiting - len(f.s.entries))
+	f.decide()
+	return f
+}
+
+func (f *steady) submit(n int) {
+	for range n {
+		f.s.Submit(fleetRequest(f.next))
+		f.next++
+	}
+}
+
+func (f *steady) decide() int {
+	plan := f.s.Decide(f.now)
+	for _, st := range plan.Starts {
+		f.running = append(f.running, st.ID)
+	}
+	return len(plan.Starts)
+}
+
+// tick is arrivals, as many ends, and a decision.
+func (f *steady) tick(changes int) (started int) {
+	f.now = f.now.Add(time.Second)
+	for _, id := range f.running[:changes] {
+		f.s.End(id)
+	}
+	f.running = f.running[changes:]
+	f.submit(changes)
+	return f.decide()
+}
+
 func TestFleetIsFilled(t *testing.T) {
-	s := fleet(100, 1000, 0, coordinator.BackfillNone)
-	full := apply(s, Decide(s))
-	gpus := uint32(0)
-	for _, p := range full.Placements {
-		gpus += p.Resources.Devices["nvidia.com/gpu"]
+	s := newFleet(100, coordinator.BackfillNone)
+	for i := range 1000 {
+		s.Submit(fleetRequest(i))
 	}
-	if gpus < 799 {
-		t.Fatalf("%d of 800 GPUs are used", gpus)
+	s.Decide(epoch)
+	used := uint64(0)
+	for _, h := range s.c.claims {
+		used += h.need.devices[0].n
 	}
-	if broken := checkPlan(full, Decide(full)); broken != "" {
-		t.Fatal(broken)
+	if used < 799 {
+		t.Fatalf("%d of 800 GPUs are used", used)
 	}
 }
 
+// BenchmarkFill is the first full fill of the fleet: the decision alone, and with telling the scheduler of everything.
 func BenchmarkFill(b *testing.B) {
-	s := fleet(1000, 10_000, 0, coordinator.BackfillNone)
-	placed := 0
-	for b.Loop() {
-		placed += len(Decide(s).Starts)
+	for _, mode := range bothModes {
+		b.Run(mode.String(), func(b *testing.B) {
+			requests := make([]Request, fleetWaits)
+			for i := range requests {
+				requests[i] = fleetRequest(i)
+			}
+			placed, told, decided := 0, time.Duration(0), time.Duration(0)
+			for b.Loop() {
+				start := time.Now()
+				s := newFleet(fleetNodes, mode)
+				for i := range requests {
+					s.Submit(requests[i])
+				}
+				told += time.Since(start)
+				start = time.Now()
+				placed += len(s.Decide(epoch).Starts)
+				decided += time.Since(start)
+			}
+			b.ReportMetric(float64(placed)/decided.Seconds(), "placements/s")
+			b.ReportMetric(float64(placed)/(told+decided).Seconds(), "placements-with-feed/s")
+		})
 	}
-	b.ReportMetric(float64(placed)/b.Elapsed().Seconds(), "placements/s")
 }
 
-// BenchmarkTick decides on a full cluster with 10,000 waiting: nothing starts, all is explained.
+// BenchmarkTick is the steady tick of the full fleet beside different numbers of waiting allocations.
 func BenchmarkTick(b *testing.B) {
-	for _, mode := range []coordinator.Backfill{coordinator.BackfillNone, coordinator.BackfillEasy, coordinator.BackfillConservative} {
-		for _, depth := range []int{0, 100} {
-			b.Run(fmt.Sprintf("%s/depth=%d", mode, depth), func(b *testing.B) {
-				s := fleet(1000, 20_000, depth, mode)
-				s = apply(s, Decide(s))
-				s.Now = s.Now.Add(time.Minute)
-				s.Requests = s.Requests[:10_000]
+	for _, mode := range bothModes {
+		for _, waiting := range []int{10_000, 100_000, 1_000_000} {
+			b.Run(fmt.Sprintf("%s/waiting=%d", mode, waiting), func(b *testing.B) {
+				f := newSteady(fleetNodes, waiting, mode)
+				started := 0
 				for b.Loop() {
-					if n := len(Decide(s).Starts); n > 8 {
-						b.Fatalf("%d started on a full cluster", n)
-					}
+					started += f.tick(tickChanges)
 				}
-				b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N), "ms/tick")
+				b.ReportMetric(float64(b.Elapsed().Microseconds())/1000/float64(b.N), "ms/tick")
+				b.ReportMetric(float64(started)/float64(b.N), "starts/tick")
 			})
 		}
 	}
+}
+
+// BenchmarkThroughput starts as much as ends, with a short and a long queue.
+func BenchmarkThroughput(b *testing.B) {
+	for _, waiting := range []int{2_000, 64_000} {
+		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
+			f := newSteady(1_000, waiting, coordinator.BackfillNone)
+			started := 0
+			for b.Loop() {
+				started += f.tick(200)
+			}
+			b.ReportMetric(float64(started)/b.Elapsed().Seconds(), "starts/s")
+		})
+	}
+}
+
+// BenchmarkIdleTick decides when nothing has changed.
+func BenchmarkIdleTick(b *testing.B) {
+	f := newSteady(fleetNodes, fleetWaits, coordinator.BackfillEasy)
+	for b.Loop() {
+		f.now = f.now.Add(time.Millisecond)
+		f.decide()
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/1000/float64(b.N), "ms/tick")
+}
+
+// BenchmarkExplain asks for the last in the queue after each decision, so that estimates are made anew.
+func BenchmarkExplain(b *testing.B) {
+	for _, mode := range bothModes {
+		b.Run(mode.String(), func(b *testing.B) {
+			f := newSteady(fleetNodes, fleetWaits, mode)
+			spent := time.Duration(0)
+			for b.Loop() {
+				f.tick(1)
+				start := time.Now()
+				if w, ok := f.s.Explain(fleetRequest(f.next-1).ID, f.now); !ok || w.Verdict.Reason == 0 {
+					b.Fatalf("explained as %+v", w)
+				}
+				spent += time.Since(start)
+			}
+			b.ReportMetric(float64(spent.Microseconds())/1000/float64(b.N), "ms/explain")
+		})
+	}
+}
+
+// BenchmarkMemory is what the scheduler keeps for an allocation, waiting or placed, ids included.
+func BenchmarkMemory(b *testing.B) {
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	var bytes float64
+	for b.Loop() {
+		s := newFleet(fleetNodes, coordinator.BackfillNone)
+		before := heap()
+		for i := range fleetWaits * 2 {
+			s.Submit(fleetRequest(i))
+		}
+		s.Decide(epoch)
+		bytes = float64(heap()-before) / (fleetWaits * 2)
+		runtime.KeepAlive(s)
+	}
+	b.ReportMetric(bytes, "bytes/allocation")
 }

@@ -34,6 +34,9 @@ func checkPlan(s Snapshot, p Plan) string {
 				return fmt.Sprintf("%s was placed on %s", st.ID, id)
 			}
 		}
+		if broken := checkShares(nodes, r, st); broken != "" {
+			return broken
+		}
 		after = append(after, placementOf(r, st, s.Now))
 	}
 	if before := conflict(s, s.Placements); before == "" {
@@ -99,15 +102,26 @@ func conflict(s Snapshot, list []Placement) string {
 	n := &naive{s: s}
 	for _, node := range s.Nodes {
 		n.runs = nil
+		gpus := map[int]coordinator.AllocationID{}
 		for _, p := range list {
+			for _, sh := range p.Shares {
+				for _, d := range sh.Devices {
+					if other, taken := gpus[d]; taken && sh.Node == node.ID {
+						return fmt.Sprintf("%s and %s both have GPU %d of %s", other, p.ID, d, node.ID)
+					} else if sh.Node == node.ID {
+						gpus[d] = p.ID
+					}
+				}
+			}
 			if !slices.Contains(p.Nodes, node.ID) || node.Definition == "" {
 				continue
 			}
-			r := Request{Workflow: p.Workflow, Resources: p.Resources}
+			r := Request{Workflow: p.Workflow, Resources: p.Resources, Loose: true}
+			r.Resources.Affinity, r.Resources.Sockets = 0, 0
 			if !n.fitsAt(node, r, 0, false) {
 				return fmt.Sprintf("%s does not fit on %s", p.ID, node.ID)
 			}
-			n.runs = append(n.runs, run{workflow: p.Workflow, res: p.Resources, nodes: p.Nodes, to: never})
+			n.runs = append(n.runs, run{workflow: p.Workflow, res: p.Resources, nodes: p.Nodes, shares: p.Shares, to: never})
 		}
 	}
 	return ""
@@ -116,7 +130,7 @@ func conflict(s Snapshot, list []Placement) string {
 // placementOf is the placement that a start becomes.
 func placementOf(r Request, st Start, now time.Time) Placement {
 	return Placement{ID: r.ID, Workflow: r.Workflow, Class: r.Class, Priority: r.Priority, Started: now,
-		Walltime: r.Walltime, Nodes: st.Nodes, Resources: r.Resources, Array: r.Array}
+		Walltime: r.Walltime, Nodes: st.Nodes, Shares: st.Shares, Resources: r.Resources, Array: r.Array}
 }
 
 // apply carries a plan out.

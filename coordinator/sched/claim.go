@@ -24,7 +24,10 @@ type amount struct {
 type need struct {
 	cores     uint64
 	threads   bool
+	affinity  coordinator.Affinity
+	sockets   uint32
 	memory    uint64
+	loose     bool     // it does not matter how its GPUs are joined
 	devices   []amount // by name
 	tokens    []amount // by name
 	exclusive coordinator.Exclusive
@@ -35,8 +38,9 @@ type claim struct {
 	id       coordinator.AllocationID
 	workflow coordinator.WorkflowID
 	need     *need
-	nodes    []*node
-	array    *array // nil: none
+	nodes    []*node // by id
+	shares   []Share // what is known of the share of each; nil: nothing
+	array    *array  // nil: none
 	from, to time.Duration
 	ending   bool // a stop is under way
 	plan     bool // nothing is occupied yet
@@ -50,11 +54,12 @@ func (h *claim) lasts() bool { return h.to == never && !h.ending }
 
 // occupies reports whether the claim takes the same as another one from the same nodes.
 func (h *claim) occupies(o *claim) bool {
-	return h.workflow == o.workflow && h.array == o.array && slices.Equal(h.nodes, o.nodes) && h.need.same(o.need)
+	return h.workflow == o.workflow && h.array == o.array && slices.Equal(h.nodes, o.nodes) && h.need.same(o.need) &&
+		slices.EqualFunc(h.shares, o.shares, sameShare)
 }
 
 func (w *need) same(o *need) bool {
-	return w.cores == o.cores && w.threads == o.threads && w.memory == o.memory && w.exclusive == o.exclusive &&
+	return w.cores == o.cores && w.threads == o.threads && w.affinity == o.affinity && w.sockets == o.sockets && w.memory == o.memory && w.exclusive == o.exclusive &&
 		slices.Equal(w.devices, o.devices) && slices.Equal(w.tokens, o.tokens)
 }
 

@@ -20,6 +20,7 @@ type cluster struct {
 	claims   map[coordinator.AllocationID]*claim
 	arrays   map[string]*array
 	kinds    names
+	shared   topologies
 	tokNames names
 	tokens   []*token
 	notice   time.Duration
@@ -30,6 +31,7 @@ type cluster struct {
 	planned  []*node       // nodes that carry plans
 	licensed []*token      // tokens that are in plans
 	scratch  tally
+	span     usage           // scratch
 	times    []time.Duration // scratch
 	work     int             // node examinations so far; bounds estimating
 	planWork int             // the part of them that plans took; bounds planning
@@ -131,15 +133,11 @@ func (c *cluster) attach(n *node) {
 		def = d
 	}
 	if def != c.limbo {
-		for name, count := range n.spec.Devices {
-			if count > 0 {
-				def.addKind(c.kinds.number(name))
-			}
-		}
+		def.addKinds(&n.spec, &c.kinds)
 		i, _ := slices.BinarySearchFunc(def.nodes, n.id, func(o *node, id coordinator.NodeID) int { return cmp.Compare(o.id, id) })
 		def.nodes = slices.Insert(def.nodes, i, n)
 	}
-	n.read(def, &c.kinds)
+	n.read(def, c)
 	n.recount()
 	def.maxTPC = max(def.maxTPC, n.perCore)
 	c.index(n)
@@ -186,10 +184,11 @@ func (c *cluster) claimOf(p *Placement) *claim {
 		h.to = later(later(since(p.Started), p.Walltime), c.notice)
 	}
 	for _, id := range p.Nodes {
-		if n := c.nodeOf(id); !slices.Contains(h.nodes, n) {
-			h.nodes = append(h.nodes, n)
-		}
+		h.nodes = append(h.nodes, c.nodeOf(id))
 	}
+	slices.SortFunc(h.nodes, byID)
+	h.nodes = slices.Compact(h.nodes)
+	h.read(p.Shares)
 	return h
 }
 
@@ -380,7 +379,7 @@ func (c *cluster) growTokens() {
 
 func (c *cluster) needOf(r *coordinator.Resources) *need {
 	w := &need{
-		cores: uint64(r.Cores), threads: r.Threads, memory: uint64(r.TotalMemory()),
+		cores: uint64(r.Cores), threads: r.Threads, affinity: r.Affinity, sockets: r.Sockets, memory: uint64(r.TotalMemory()),
 		devices: c.kinds.amounts(r.Devices), tokens: c.tokNames.amounts(r.Tokens),
 		exclusive: r.Exclusive,
 	}

@@ -10,6 +10,8 @@
 //	4  strict order within a class among allocations that overlap
 //	5  all or nothing, gangs included; array concurrency
 //	6  candidates: cheapest definition, then file order, then id; the fullest node that fits
+//	7  the GPUs of a job on a node come from one fabric, and what is joined stays whole for others
+//	8  cores within NUMA domains and sockets, with their memory, near the GPUs
 //	9  tokens are counted over the cluster
 //	14 planned start of a blocked allocation from known ends
 //	15 backfill: easy and conservative

@@ -44,6 +44,7 @@ type stuckFacts struct {
 	fewCount int         // how many
 	empty    *definition // has no node at all
 	most     *node       // the largest node that is too small
+	unknown  *node       // the first that might be large enough
 }
 
 // count reports whether the definition holds the shape once its nodes are empty.
@@ -54,6 +55,9 @@ func (f *stuckFacts) count(c *cluster, def *definition, s *shape) bool {
 		case s.excludes(n):
 			// as good as absent
 		case !n.large(s.need):
+			if f.unknown == nil && n.unknowable(s.need) {
+				f.unknown = n
+			}
 			if f.most == nil || n.shortfall(def.nothing, s.need) < f.most.shortfall(f.most.def.nothing, s.need) {
 				f.most = n
 			}
@@ -81,10 +85,47 @@ func (f *stuckFacts) count(c *cluster, def *definition, s *shape) bool {
 	return false
 }
 
+// notTogether says of what a node has not enough in one place.
+func (c *cluster) notTogether(l lack, w *need, empty bool) string {
+	noun, where := "cores", "in one socket"
+	switch {
+	case l.kind >= 0:
+		noun, where = c.kinds.list[l.kind], "in one fabric"
+	case w.sockets > 0:
+		where = fmt.Sprintf("in one socket (wanted evenly from %d)", w.sockets)
+	case w.affinity == coordinator.AffinityNUMA:
+		where = "in one NUMA domain"
+	}
+	switch {
+	case l.unknown:
+		return fmt.Sprintf("no report of which %s are %s", noun, where)
+	case empty:
+		return fmt.Sprintf("at most %d %s %s", l.total, noun, where)
+	}
+	text := fmt.Sprintf("at most %d free of %d %s %s", l.free, l.total, noun, where)
+	if l.kind == lackCores && l.free >= l.wants && w.sockets == 0 {
+		text += ", without their memory"
+	}
+	return text
+}
+
+// unknowable reports whether the node would hold the request if what is not known of it were so.
+func (n *node) unknowable(w *need) bool {
+	unknown := true
+	lacks := n.lacks(n.def.nothing, w, func(l lack) bool {
+		unknown = l.unknown
+		return unknown
+	})
+	return lacks && unknown
+}
+
 func (f *stuckFacts) verdict(c *cluster, s *shape) *Verdict {
 	switch {
 	case f.off != nil:
 		return &Verdict{Reason: ReasonDrained, Rule: 25, Text: drainedText(f, s), Nearest: f.offNodes[0].id}
+	case f.unknown != nil:
+		return &Verdict{Reason: ReasonHardwareUnknown, Rule: 6, Text: fmt.Sprintf(
+			"wants %s: %s", c.wants(s), c.lacks(f.unknown, s, nil)), Nearest: f.unknown.id}
 	case f.few != nil:
 		return &Verdict{Reason: ReasonNoNode, Rule: 6, Text: fmt.Sprintf(
 			"wants %d nodes at once, definition %s has %d that are large enough", s.count, f.few.id, f.fewCount)}
@@ -356,6 +397,10 @@ func (c *cluster) lacks(n *node, s *shape, t *tally) string {
 	}
 	var parts []string
 	n.lacks(t, s.need, func(l lack) bool {
+		if l.together {
+			parts = append(parts, c.notTogether(l, s.need, empty))
+			return true
+		}
 		say := func(v uint64) string { return fmt.Sprint(v) }
 		noun := " cores"
 		switch {

@@ -19,10 +19,17 @@ const (
 type lack struct {
 	kind               int // of device, lackCores or lackMemory
 	wants, free, total uint64
+	together           bool // there is enough, but not in one fabric, domain or socket
+	unknown            bool // it is not known what is together
 }
 
 // share is how much of what is wanted is missing, from 0 to 1.
-func (l lack) share() float64 { return float64(l.wants-l.free) / float64(l.wants) }
+func (l lack) share() float64 {
+	if l.free >= l.wants { // enough in one place, but not by all that was asked
+		return 1 / float64(max(1, l.wants))
+	}
+	return float64(l.wants-l.free) / float64(l.wants)
+}
 
 // coresFor is the number of whole cores that a request takes: no core is shared.
 func (n *node) coresFor(w *need) uint64 {
@@ -33,18 +40,18 @@ func (n *node) coresFor(w *need) uint64 {
 }
 
 // lacks reports whether anything is missing beside the tally, and hands it over until each has seen
-// enough: cores, memory, devices by name.
+// enough: cores, memory, devices by name, and if all are there, what is not together.
 func (n *node) lacks(t *tally, w *need, each func(lack) (more bool)) bool {
 	any := false
 	if cores, free := n.coresFor(w), left(n.cores, t.cores); cores > free {
 		any = true
-		if !each(lack{lackCores, cores, free, n.cores}) {
+		if !each(lack{kind: lackCores, wants: cores, free: free, total: n.cores}) {
 			return true
 		}
 	}
 	if free := left(n.memory, t.memory); w.memory > free {
 		any = true
-		if !each(lack{lackMemory, w.memory, free, n.memory}) {
+		if !each(lack{kind: lackMemory, wants: w.memory, free: free, total: n.memory}) {
 			return true
 		}
 	}
@@ -55,12 +62,18 @@ func (n *node) lacks(t *tally, w *need, each func(lack) (more bool)) bool {
 		}
 		if a.n > free {
 			any = true
-			if !each(lack{a.kind, a.n, free, total}) {
+			if !each(lack{kind: a.kind, wants: a.n, free: free, total: total}) {
 				return true
 			}
 		}
 	}
-	return any
+	if any || !n.detailed(w) {
+		return any
+	}
+	u := &n.def.use
+	u.reset(n)
+	u.cover(n, t)
+	return n.lacksDetail(u, w, each)
 }
 
 func first(lack) bool { return false }
@@ -85,8 +98,14 @@ func (n *node) shortfall(t *tally, w *need) float64 {
 func (t *tally) add(n *node, h *claim) {
 	t.cores = plus(t.cores, n.coresFor(h.need))
 	t.memory = plus(t.memory, h.need.memory)
+	gpus, known := t.addShare(n, h)
 	for _, a := range h.need.devices {
-		if i := n.def.device(a.kind); i >= 0 {
+		i := n.def.device(a.kind)
+		switch {
+		case i < 0:
+		case known && n.set(i) != 0:
+			t.devices[i] = plus(t.devices[i], uint64((gpus & n.set(i)).count()))
+		default:
 			t.devices[i] = plus(t.devices[i], a.n)
 		}
 	}
@@ -101,7 +120,7 @@ func (t *tally) add(n *node, h *claim) {
 
 // Lack is one thing that even the empty node has too little of for a request.
 type Lack struct {
-	What       string // "cores", "memory" or the device's name
+	What       string // "cores", "memory" or the device's name; "… together" is what one domain, socket or fabric has
 	Wants, Has uint64 // whole cores, bytes, devices
 }
 
@@ -109,12 +128,15 @@ type Lack struct {
 func (l Lack) Share() float64 { return lack{wants: l.Wants, free: l.Has}.share() }
 
 // Missing lists what a node lacks to ever hold a request: cores, memory, then devices by name. Nothing
-// missing is nil.
+// missing is nil, and so is what is not known.
 func Missing(on Node, r coordinator.Resources) []Lack {
 	var c cluster
 	n := c.lone(on, coordinator.ExclusiveNone)
 	var out []Lack
 	n.lacks(n.def.nothing, c.needOf(&r), func(l lack) bool {
+		if l.unknown {
+			return true // it may well have it
+		}
 		what := ""
 		switch l.kind {
 		case lackCores:
@@ -123,6 +145,9 @@ func Missing(on Node, r coordinator.Resources) []Lack {
 			what = "memory"
 		default:
 			what = c.kinds.list[l.kind]
+		}
+		if l.together {
+			what += " together"
 		}
 		out = append(out, Lack{what, l.wants, l.total})
 		return true
@@ -158,12 +183,8 @@ func Used(on Node, own coordinator.Exclusive, requests iter.Seq[*coordinator.Res
 // lone is a node that is the only one of its definition.
 func (c *cluster) lone(on Node, own coordinator.Exclusive) *node {
 	def := newDefinition(&Definition{Exclusive: own})
-	for name, count := range on.Devices {
-		if count > 0 {
-			def.addKind(c.kinds.number(name))
-		}
-	}
+	def.addKinds(&on, &c.kinds)
 	n := &node{id: on.ID, spec: on}
-	n.read(def, &c.kinds)
+	n.read(def, c)
 	return n
 }

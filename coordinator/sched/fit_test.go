@@ -71,6 +71,7 @@ func TestOneOpinionOnFit(t *testing.T) {
 		request := func(id coordinator.AllocationID) Request {
 			r := Request{ID: id, Class: coordinator.ClassBatch, Nodes: 1, Resources: drawResources(t), Admissible: []coordinator.DefinitionID{"d"}}
 			r.Resources.Tokens, r.Resources.Exclusive = nil, coordinator.ExclusiveNone
+			r.Resources.Affinity, r.Resources.Sockets = coordinator.AffinityNone, 0
 			return r
 		}
 		s := Snapshot{Now: epoch, Definitions: []Definition{{ID: "d"}}, Nodes: []Node{node}}

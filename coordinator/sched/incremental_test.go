@@ -170,6 +170,7 @@ func (h *history) changeNode() {
 	}
 	n := Node{ID: id, Definition: one(t, "definition", []coordinator.DefinitionID{"a", "b", "c", ""}), Cores: 4, Threads: 8, Memory: 12,
 		Devices: map[string]uint32{"gpu": uint32(between(t, "node gpus", 0, 4))}, Schedulable: between(t, "off", 0, 3) > 0, Why: "cordoned"}
+	drawDetail(t, &n)
 	if i < 0 {
 		f.Nodes = append(f.Nodes, n)
 	} else {

@@ -26,6 +26,7 @@ type run struct {
 	from, to time.Duration
 	array    string
 	never    bool
+	shares   []Share
 }
 
 type naiveWait struct {
@@ -44,7 +45,7 @@ func naiveDecide(s Snapshot) Plan {
 		if p.Ending {
 			end = min(end, s.Config.PreemptionNotice)
 		}
-		n.runs = append(n.runs, run{p.ID, p.Workflow, p.Resources, p.Nodes, -1, max(end, time.Second), p.Array, false})
+		n.runs = append(n.runs, run{p.ID, p.Workflow, p.Resources, p.Nodes, -1, max(end, time.Second), p.Array, false, p.Shares})
 	}
 	queue := slices.Clone(s.Requests)
 	slices.SortFunc(queue, func(a, b Request) int {
@@ -130,13 +131,14 @@ func (n *naive) pass(queue []Request) (starts []Start, waiting []naiveWait) {
 			w.reason = ReasonQueueDepth
 		default:
 			if def, nodes := n.choose(r, n.now, keep); nodes != nil {
-				n.runs = append(n.runs, run{r.ID, r.Workflow, r.Resources, nodes, n.now, n.end(r, n.now), r.Array, false})
 				sorted := slices.Sorted(slices.Values(nodes))
+				shares := n.shares(sorted, r, n.now, keep)
+				n.runs = append(n.runs, run{r.ID, r.Workflow, r.Resources, nodes, n.now, n.end(r, n.now), r.Array, false, shares})
 				rule := 4
 				if w.ahead {
 					rule = 15
 				}
-				starts = append(starts, Start{r.ID, def, sorted, rule})
+				starts = append(starts, Start{r.ID, def, sorted, shares, rule})
 				continue
 			}
 			if _, nodes := n.choose(r, n.now, false); nodes != nil {
@@ -180,7 +182,7 @@ func (n *naive) plan(r Request, keep bool) {
 	slices.Sort(times)
 	for _, t := range times {
 		if _, nodes := n.choose(r, t, keep); nodes != nil {
-			n.plans = append(n.plans, run{r.ID, r.Workflow, r.Resources, nodes, t, n.end(r, t), "", false})
+			n.plans = append(n.plans, run{r.ID, r.Workflow, r.Resources, nodes, t, n.end(r, t), "", false, n.shares(nodes, r, t, keep)})
 			return
 		}
 	}
@@ -209,6 +211,7 @@ func (n *naive) plan(r Request, keep bool) {
 		for _, node := range nodes[:max(1, r.Nodes)] {
 			p.nodes = append(p.nodes, node.ID)
 		}
+		p.shares = n.shares(p.nodes, r, never, keep)
 		n.plans = append(n.plans, p)
 		return
 	}
@@ -300,12 +303,14 @@ func (n *naive) holds(node Node, r Request, from time.Duration, keep bool) bool 
 			return false
 		}
 	}
-	for _, t := range n.moments(from, to, keep) {
+	moments := n.moments(from, to, keep)
+	for _, t := range moments {
 		if !n.fitsAt(node, r, t, keep) {
 			return false
 		}
 	}
-	return n.couldHold(node, r)
+	_, ok := n.share(node, r, moments, keep)
+	return ok && n.couldHold(node, r)
 }
 
 // couldHold is fitting on the empty node.
@@ -316,8 +321,8 @@ func (n *naive) couldHold(node Node, r Request) bool {
 
 func (n *naive) free(node Node, at time.Duration, keep bool) (cores int64, memory *big.Int, devices map[string]int64) {
 	cores, memory, devices = int64(node.Cores), bytes(node.Memory), map[string]int64{}
-	for name, count := range node.Devices {
-		devices[name] = int64(count)
+	for name, count := range usableDevices(node) {
+		devices[name] = count
 	}
 	for _, o := range n.there(at, keep) {
 		if !slices.Contains(o.nodes, node.ID) {
@@ -326,7 +331,7 @@ func (n *naive) free(node Node, at time.Duration, keep bool) (cores int64, memor
 		cores -= wholeCores(node, o.res)
 		memory.Sub(memory, bytes(o.res.TotalMemory()))
 		for name, count := range o.res.Devices {
-			devices[name] -= int64(count)
+			devices[name] -= countOf(node, o, name, count)
 		}
 	}
 	return cores, memory, devices
@@ -362,6 +367,9 @@ func (n *naive) fitsAt(node Node, r Request, at time.Duration, keep bool) bool {
 			return false
 		}
 	}
+	if _, ok := n.share(node, r, []time.Duration{at}, keep); !ok {
+		return false
+	}
 	modes := n.modes(node, r.Resources)
 	others := map[coordinator.WorkflowID]bool{}
 	for _, o := range n.there(at, keep) {
@@ -395,7 +403,7 @@ func (n *naive) compareFullness(a, b Node, at time.Duration, keep bool) int {
 		for _, left := range devices {
 			free += max(0, left)
 		}
-		for _, count := range node.Devices {
+		for _, count := range usableDevices(node) {
 			gpus = gpus || count > 0
 		}
 		return gpus, free, max(0, cores), notBelowZero(memory)
@@ -452,7 +460,7 @@ func (n *naive) stuck(r Request) Reason {
 		}
 	}
 	want := int(max(1, r.Nodes))
-	var drained, few, empty, small bool
+	var drained, unknown, few, empty, small bool
 	for _, d := range defs {
 		ready, large, all := 0, 0, 0
 		for _, node := range n.s.Nodes {
@@ -463,7 +471,7 @@ func (n *naive) stuck(r Request) Reason {
 			switch {
 			case slices.Contains(r.Exclude, node.ID):
 			case !n.couldHold(node, r):
-				small = true
+				small, unknown = true, unknown || n.unknowable(node, r)
 			default:
 				large++
 				if node.Schedulable {
@@ -481,6 +489,8 @@ func (n *naive) stuck(r Request) Reason {
 	switch {
 	case drained:
 		return ReasonDrained
+	case unknown:
+		return ReasonHardwareUnknown
 	case few || empty:
 		return ReasonNoNode
 	case small:
@@ -490,7 +500,7 @@ func (n *naive) stuck(r Request) Reason {
 }
 
 func (n *naive) reason(w naiveWait) (Reason, int) {
-	rules := map[Reason]int{ReasonNoAdmissibleDefinition: 6, ReasonTokenExhausted: 9, ReasonDrained: 25, ReasonNoNode: 6,
+	rules := map[Reason]int{ReasonNoAdmissibleDefinition: 6, ReasonTokenExhausted: 9, ReasonDrained: 25, ReasonNoNode: 6, ReasonHardwareUnknown: 6,
 		ReasonInsufficientResources: 5, ReasonArrayConcurrency: 5, ReasonBlockedByOrder: 4, ReasonQueueDepth: 15,
 		ReasonBackfillNoWalltime: 15, ReasonBackfillWouldDelayHead: 15}
 	if reason := n.stuck(w.r); reason != 0 {

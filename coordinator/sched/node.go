@@ -2,7 +2,6 @@ package sched
 
 import (
 	"cmp"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -26,6 +25,7 @@ type definition struct {
 	nothing   *tally  // of any of its nodes when it is empty
 	freed     uint64  // grows whenever one of its nodes may have more room
 	altered   uint64  // grows whenever its nodes change
+	use       usage   // scratch
 }
 
 func newDefinition(d *Definition) *definition {
@@ -51,6 +51,21 @@ func (d *definition) addKind(kind int) {
 		n.devices = append(n.devices, 0)
 		n.now.devices = append(n.now.devices, 0)
 		n.tree.devices = append(n.tree.devices, 0)
+		if n.topo != nil {
+			n.sets = append(n.sets, 0)
+		}
+	}
+}
+
+// addKinds makes room for the devices of a node.
+func (d *definition) addKinds(n *Node, kinds *names) {
+	for name, count := range n.Devices {
+		if count > 0 {
+			d.addKind(kinds.number(name))
+		}
+	}
+	for _, g := range n.GPUs {
+		d.addKind(kinds.number(g.Kind))
 	}
 }
 
@@ -74,6 +89,10 @@ type node struct {
 	memory      uint64
 	devices     []uint64 // by the definition's device index
 	hasDevices  bool
+	names       *names    // of device kinds
+	topo        *topology // nil: devices are only counted
+	sets        []gpuSet  // usable GPUs by the definition's device index, none where devices are only counted
+	domains     []Domain
 	now         tally
 	claims      []*claim
 	plans       []*claim
@@ -85,8 +104,8 @@ type node struct {
 }
 
 // read takes over what the node has, in the terms of a definition.
-func (n *node) read(def *definition, kinds *names) {
-	n.def, n.schedulable = def, n.spec.Schedulable
+func (n *node) read(def *definition, c *cluster) {
+	n.def, n.schedulable, n.names = def, n.spec.Schedulable, &c.kinds
 	n.cores, n.perCore, n.memory = uint64(n.spec.Cores), 1, uint64(n.spec.Memory)
 	if n.spec.Cores > 0 && n.spec.Threads > uint32(n.spec.Cores) {
 		n.perCore = uint64(n.spec.Threads) / uint64(n.spec.Cores)
@@ -94,15 +113,10 @@ func (n *node) read(def *definition, kinds *names) {
 	n.devices, n.hasDevices = make([]uint64, len(def.kinds)), false
 	n.tree.devices = make([]uint64, len(def.kinds))
 	for i, kind := range def.kinds {
-		n.devices[i] = uint64(n.spec.Devices[kinds.list[kind]])
-		n.hasDevices = n.hasDevices || n.devices[i] > 0
+		n.devices[i] = uint64(n.spec.Devices[c.kinds.list[kind]])
 	}
-}
-
-// sameNode reports whether two descriptions say the same.
-func sameNode(a, b *Node) bool {
-	return a.ID == b.ID && a.Definition == b.Definition && a.Cores == b.Cores && a.Threads == b.Threads &&
-		a.Memory == b.Memory && a.Schedulable == b.Schedulable && a.Why == b.Why && maps.Equal(a.Devices, b.Devices)
+	n.readDetail(c)
+	n.hasDevices = slices.ContainsFunc(n.devices, func(count uint64) bool { return count > 0 })
 }
 
 // add counts in a claim.
@@ -153,12 +167,12 @@ type tally struct {
 	lock     coordinator.Exclusive  // strongest mode among the occupants
 	workflow coordinator.WorkflowID // of all of them, unless mixed
 	mixed    bool
+	gpus     gpuSet      // that somebody is known to have
+	domains  []domainUse // that somebody is known to take of each; empty: nobody
 }
 
 func (t *tally) reset(devices int) {
-	kept := t.devices[:0]
-	*t = tally{devices: slices.Grow(kept, devices)[:devices]}
-	clear(t.devices)
+	*t = tally{devices: zeros(t.devices, devices), domains: t.domains[:0]}
 }
 
 // joins reports whether exclusive use, of the node or by the request, lets the two share.
@@ -218,7 +232,11 @@ func (c *cluster) openFor(n *node, s *shape, from, to time.Duration) bool {
 			return false
 		}
 	}
-	return true
+	if !n.detailed(s.need) {
+		return true
+	}
+	c.spanUsage(n, from, to, true) // the same GPUs and cores have to be free all the time
+	return !n.lacksDetail(&c.span, s.need, first)
 }
 
 // fullness orders nodes for packing (rule 6): see the package comment.

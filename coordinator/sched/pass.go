@@ -213,6 +213,7 @@ func (s *Scheduler) try(sh *shape, e *entry, behind, full bool) bool {
 		return false
 	}
 	h := sh.claimFor(e, slices.Clone(found), c.now, to)
+	c.divide(h, plans)
 	c.put(h)
 	if !full {
 		s.estimates[e] = c.now
@@ -290,5 +291,6 @@ func (s *Scheduler) noteRoom(sh *shape) {
 
 // claimFor is the claim of an entry on nodes.
 func (s *shape) claimFor(e *entry, nodes []*node, from, to time.Duration) *claim {
+	slices.SortFunc(nodes, byID)
 	return &claim{id: e.id, workflow: e.workflow, need: s.need, nodes: nodes, array: s.array, from: from, to: to}
 }

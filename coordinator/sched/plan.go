@@ -59,6 +59,7 @@ func (c *cluster) planFor(s *shape, e *entry, plans bool) *claim {
 	}
 	h := s.claimFor(e, nodes, at, later(at, s.span))
 	h.plan = true
+	c.divide(h, plans)
 	return h
 }
 

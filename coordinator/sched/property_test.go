@@ -33,6 +33,10 @@ func drawResources(t *rapid.T) coordinator.Resources {
 		ByCore:    between(t, "by core", 0, 5) == 0,
 		Exclusive: one(t, "exclusive", []coordinator.Exclusive{0, 0, 0, 0, 0, 1, 2}),
 	}
+	if between(t, "bound", 0, 3) == 0 {
+		r.Affinity = one(t, "affinity", []coordinator.Affinity{0, 1, 2, 3, 3})
+		r.Sockets = uint32(one(t, "sockets", []int{0, 0, 1, 2}))
+	}
 	if n := between(t, "gpus", -2, 3); n >= 0 {
 		r.Devices = map[string]uint32{"gpu": uint32(n)}
 	}
@@ -77,19 +81,41 @@ func drawSnapshot(t *rapid.T) Snapshot {
 	}
 	for i := range between(t, "nodes", 0, 4) {
 		cores := between(t, "node cores", 0, 6)
-		s.Nodes = append(s.Nodes, Node{
+		n := Node{
 			ID: coordinator.NodeID(fmt.Sprintf("n%d", i)), Definition: one(t, "definition", append(defs[:2:2], "a", "")),
 			Cores: coordinator.Cores(cores), Threads: uint32(cores * between(t, "smt", 1, 2)),
 			Memory:      coordinator.Bytes(between(t, "node memory", 0, 16)),
 			Devices:     map[string]uint32{"gpu": uint32(between(t, "node gpus", 0, 4)), "fpga": uint32(i % 2)},
 			Schedulable: between(t, "off", 0, 5) > 0, Why: "draining",
-		})
+		}
+		drawDetail(t, &n)
+		s.Nodes = append(s.Nodes, n)
 	}
 	drawPlacements(t, &s)
 	for i := range between(t, "requests", 0, 12) {
 		s.Requests = append(s.Requests, drawRequest(t, i, defs))
 	}
 	return s
+}
+
+// drawDetail says of some nodes how their GPUs are joined and what their domains are.
+func drawDetail(t *rapid.T, n *Node) {
+	if between(t, "detail", 0, 1) == 0 {
+		return
+	}
+	count := between(t, "listed gpus", 0, 5)
+	for i := range count {
+		n.GPUs = append(n.GPUs, GPU{ID: fmt.Sprint(i), Kind: "gpu", Domain: between(t, "gpu domain", -1, 1), Dead: between(t, "dead", 0, 9) == 0})
+		for j := range i {
+			if between(t, "linked", 0, 1) == 0 {
+				n.Links = append(n.Links, Link{A: j, B: i, Count: between(t, "links", 0, 2)})
+			}
+		}
+	}
+	n.LinksKnown = between(t, "links known", 0, 4) > 0
+	for i := range between(t, "domains", 0, 2) {
+		n.Domains = append(n.Domains, Domain{ID: i, Socket: between(t, "socket", -1, i), Cores: n.Cores / 2, Memory: coordinator.Bytes(between(t, "domain memory", 0, 9))})
+	}
 }
 
 // drawPlacements puts down what really fits, now and then on a node that is not there.
@@ -118,6 +144,7 @@ func drawRequest(t *rapid.T, i int, defs []coordinator.DefinitionID) Request {
 		Order:     uint64(between(t, "order", 0, 3)),
 		Walltime:  drawMinutes(t), Nodes: uint32(one(t, "gang", []int{0, 1, 1, 1, 2, 3})),
 		Resources: drawResources(t), Unrestricted: between(t, "unrestricted", 0, 19) == 0,
+		Loose: between(t, "loose", 0, 4) == 0,
 		Array: drawArray(t), ArrayLimit: between(t, "array limit", 0, 3),
 	}
 	for _, id := range append(defs[:3:3], "gone") {
@@ -241,7 +268,7 @@ func TestEveryFeasibleRequestStarts(t *testing.T) {
 		}
 		for _, w := range Decide(s).Waits {
 			switch w.Verdict.Reason {
-			case ReasonNoAdmissibleDefinition, ReasonDrained, ReasonNoNode, ReasonInsufficientResources, ReasonTokenExhausted:
+			case ReasonNoAdmissibleDefinition, ReasonDrained, ReasonNoNode, ReasonInsufficientResources, ReasonTokenExhausted, ReasonHardwareUnknown:
 			default:
 				t.Fatalf("%s still waits on an empty cluster: %s", w.ID, w.Verdict.Reason)
 			}

@@ -143,6 +143,10 @@ func (st *story) do(line string) error {
 		return st.definition(arg, rest)
 	case "node":
 		return st.node(arg, rest)
+	case "gpus":
+		return st.gpus(arg, rest)
+	case "domains":
+		return st.domains(arg, rest)
 	case "run", "ask":
 		return st.work(words[0], arg, rest)
 	case "end", "cancel", "stop", "drain", "resume", "vanish":
@@ -166,6 +170,9 @@ func (st *story) tick() error {
 	fmt.Fprintf(&st.out, "%s\n", clock(st.s.Now))
 	for _, p := range plan.Starts {
 		fmt.Fprintf(&st.out, "  start %s on %s of %s, rule %d\n", p.ID, joined(p.Nodes), p.Definition, p.Rule)
+		for _, share := range p.Shares {
+			fmt.Fprintf(&st.out, "        has of %s GPUs %v, cores by domain %v\n", share.Node, share.Devices, share.Cores)
+		}
 	}
 	for _, w := range plan.Waits {
 		fmt.Fprintf(&st.out, "  wait  %s %s %d, %s, %s rule %d\n", w.ID, w.Class, w.Position,
@@ -291,6 +298,99 @@ func (st *story) set(id string, words []string) error {
 	return fields(words, func(key, value string) error { return st.requestField(&st.s.Requests[i], key, value) })
 }
 
+// gpus says how the GPUs of a node are joined.
+func (st *story) gpus(id string, words []string) error {
+	i := slices.IndexFunc(st.s.Nodes, func(n Node) bool { return string(n.ID) == id })
+	if i < 0 || len(words) == 0 {
+		return fmt.Errorf("gpus wants a node and a kind")
+	}
+	n := &st.s.Nodes[i]
+	n.LinksKnown = true
+	return fields(words[1:], func(key, value string) error {
+		list, err := []int(nil), error(nil)
+		if key == "domain" || key == "dead" {
+			list, err = numbers(value)
+		}
+		switch key {
+		case "domain":
+			for _, d := range list {
+				n.GPUs = append(n.GPUs, GPU{ID: fmt.Sprint(len(n.GPUs)), Kind: words[0], Domain: d})
+			}
+		case "dead":
+			for _, d := range list {
+				n.GPUs[d].Dead = true
+			}
+		case "links":
+			if n.LinksKnown = value != "unknown"; !n.LinksKnown {
+				return nil
+			}
+			for _, text := range strings.Split(value, ",") {
+				var l Link
+				if _, err := fmt.Sscanf(text, "%d-%d:%d", &l.A, &l.B, &l.Count); err != nil {
+					return err
+				}
+				n.Links = append(n.Links, l)
+			}
+		case "switched": // from-to, all with all
+			var from, to int
+			if _, err := fmt.Sscanf(value, "%d-%d", &from, &to); err != nil {
+				return err
+			}
+			for a := from; a <= to; a++ {
+				for b := a + 1; b <= to; b++ {
+					n.Links = append(n.Links, Link{A: a, B: b, Count: 18, Switched: true})
+				}
+			}
+		default:
+			return fmt.Errorf("gpus have no %q", key)
+		}
+		return err
+	})
+}
+
+// domains says what the NUMA domains of a node are.
+func (st *story) domains(id string, words []string) error {
+	i := slices.IndexFunc(st.s.Nodes, func(n Node) bool { return string(n.ID) == id })
+	if i < 0 {
+		return fmt.Errorf("domains wants a node")
+	}
+	n := &st.s.Nodes[i]
+	return fields(words, func(key, value string) error {
+		for d, text := range strings.Split(value, ",") {
+			v, err := size(text)
+			if err != nil {
+				return err
+			}
+			if d == len(n.Domains) {
+				n.Domains = append(n.Domains, Domain{ID: d, Socket: d})
+			}
+			switch key {
+			case "cores":
+				n.Domains[d].Cores = coordinator.Cores(v)
+			case "socket":
+				n.Domains[d].Socket = int(v)
+			case "memory":
+				n.Domains[d].Memory = coordinator.Bytes(v)
+			default:
+				return fmt.Errorf("domains have no %q", key)
+			}
+		}
+		return nil
+	})
+}
+
+func numbers(text string) ([]int, error) {
+	var list []int
+	for _, word := range strings.Split(text, ",") {
+		v, err := strconv.Atoi(word)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	return list, nil
+}
+
 // work adds something that runs or that asks.
 func (st *story) work(verb, id string, words []string) error {
 	r := Request{
@@ -316,14 +416,18 @@ func (st *story) work(verb, id string, words []string) error {
 			}
 		case "ending":
 			p.Ending = true
+		case "devices":
+			devices, err := numbers(value)
+			p.Shares = []Share{{Node: p.Nodes[0], Devices: devices}}
+			return err
 		default:
 			return st.requestField(&r, key, value)
 		}
 		return nil
 	})
-	nodes, ending := p.Nodes, p.Ending
+	nodes, shares, ending := p.Nodes, p.Shares, p.Ending
 	p = placementOf(r, Start{}, r.Submitted)
-	p.Nodes, p.Ending = nodes, ending
+	p.Nodes, p.Shares, p.Ending = nodes, shares, ending
 	st.s.Placements = append(st.s.Placements, p)
 	return err
 }
@@ -335,6 +439,10 @@ func (st *story) requestField(r *Request, key, value string) (err error) {
 		return r.Class.UnmarshalText([]byte(value))
 	case "exclusive":
 		return res.Exclusive.UnmarshalText([]byte(value))
+	case "affinity":
+		return res.Affinity.UnmarshalText([]byte(value))
+	case "loose":
+		r.Loose = true
 	case "workflow":
 		r.Workflow = coordinator.WorkflowID(value)
 	case "array":
@@ -378,6 +486,8 @@ func amountField(r *Request, key, value string) error {
 	switch {
 	case key == "nodes":
 		r.Nodes = uint32(v)
+	case key == "sockets":
+		r.Resources.Sockets = uint32(v)
 	case key == "cores":
 		r.Resources.Cores = coordinator.Cores(v)
 	case key == "memory":

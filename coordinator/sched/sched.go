@@ -49,6 +49,12 @@ type Node struct {
 	Threads    uint32                   // logical CPUs in total
 	Memory     coordinator.Bytes
 	Devices    map[string]uint32
+	// GPUs are the devices that are known one by one; those of a kind that is not among them are only
+	// counted. LinksKnown is false when it could not be read how they are joined (rule 7).
+	GPUs       []GPU
+	Links      []Link
+	LinksKnown bool
+	Domains    []Domain // NUMA domains; empty: unknown (rule 8)
 	// Schedulable is false when the node is cordoned, draining, not ready or lost (rule 25).
 	Schedulable bool
 	Why         string // in words, when not schedulable: "cordoned", "draining", "not-ready"
@@ -67,6 +73,7 @@ type Request struct {
 	Walltime   time.Duration // 0: none ("never ends")
 	Nodes      uint32        // gang size; ≥ 1
 	Resources  coordinator.Resources
+	Loose      bool // it does not care how its GPUs are joined
 	Admissible []coordinator.DefinitionID
 	// Unrestricted marks internal and system work that every policy refused.
 	Unrestricted bool
@@ -80,13 +87,16 @@ type Request struct {
 
 // Placement is an allocation that occupies resources now.
 type Placement struct {
-	ID        coordinator.AllocationID
-	Workflow  coordinator.WorkflowID
-	Class     coordinator.Class
-	Priority  float64
-	Started   time.Time
-	Walltime  time.Duration // 0: none
-	Nodes     []coordinator.NodeID
+	ID       coordinator.AllocationID
+	Workflow coordinator.WorkflowID
+	Class    coordinator.Class
+	Priority float64
+	Started  time.Time
+	Walltime time.Duration // 0: none
+	Nodes    []coordinator.NodeID
+	// Shares is what it has of the nodes one by one. On a node without detail it counts as having the first
+	// domains' cores and the first devices that nobody else has.
+	Shares    []Share
 	Resources coordinator.Resources
 	// Array names the task array whose concurrency is limited ("" for none); this task has one of
 	// its places until it ends.
@@ -106,6 +116,7 @@ type Start struct {
 	ID         coordinator.AllocationID
 	Definition coordinator.DefinitionID
 	Nodes      []coordinator.NodeID // sorted; len == Request.Nodes
+	Shares     []Share              // of those nodes, in the same order
 	Rule       int                  // the rule that let it start: 4 in order, 15 by backfill
 }
 

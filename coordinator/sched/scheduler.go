@@ -301,8 +301,7 @@ func (s *Scheduler) settle(e *entry) Start {
 	for i, n := range h.nodes {
 		ids[i] = n.id
 	}
-	slices.Sort(ids)
-	return Start{ID: e.id, Definition: h.nodes[0].def.id, Nodes: ids, Rule: e.rule}
+	return Start{ID: e.id, Definition: h.nodes[0].def.id, Nodes: ids, Shares: h.shares, Rule: e.rule}
 }
 
 // Decide says which requests start now and where, and why the others wait. The same snapshot

@@ -152,6 +152,7 @@ func (f *shaper) shapeOf(r *Request, apart bool) *shape {
 		// them is the workflow of an exclusive holder.
 		workflow: r.Workflow,
 	}
+	s.need.loose = r.Loose
 	if r.Walltime > 0 {
 		s.span = later(r.Walltime, f.c.notice)
 	}
@@ -190,8 +191,11 @@ func (f *shaper) writeKey(r *Request, apart bool) {
 	} {
 		k = append(strconv.AppendUint(k, n, 36), ' ')
 	}
-	k = strconv.AppendBool(k, res.Threads)
-	k = strconv.AppendBool(k, r.Unrestricted)
+	k = append(strconv.AppendUint(k, uint64(res.Affinity), 36), ' ')
+	k = append(strconv.AppendUint(k, uint64(res.Sockets), 36), ' ')
+	for _, b := range [...]bool{res.Threads, r.Unrestricted, r.Loose} {
+		k = strconv.AppendBool(k, b)
+	}
 	k = appendCounts(k, res.Devices)
 	k = appendCounts(k, res.Tokens)
 	if r.Array != "" {
