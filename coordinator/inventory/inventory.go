@@ -49,8 +49,8 @@ func Capacity(f hwinfo.Facts) (hw coordinator.Hardware, ok bool) {
 		hw.Sockets = uint32(*n)
 	}
 	for _, g := range f.GPUs {
-		if g.Resource == "" || !g.Driver {
-			continue // without a driver no job could use it
+		if g.Resource == "" || !g.Driver || !g.Whole() {
+			continue // without a driver no job could use it, and a part is not the whole that a job asks for
 		}
 		if hw.Devices == nil {
 			hw.Devices = map[string]uint32{}

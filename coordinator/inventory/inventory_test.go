@@ -13,6 +13,7 @@ func ptr[T any](v T) *T { return &v }
 func TestCapacity(t *testing.T) {
 	gpu := hwinfo.GPU{Resource: "nvidia.com/gpu", Driver: true, Model: "H100"}
 	dark := hwinfo.GPU{Resource: "nvidia.com/gpu"}
+	split := hwinfo.GPU{Resource: "nvidia.com/gpu", Driver: true, Model: "H100", Split: &hwinfo.GPUSplit{Mode: "mig", Instances: 7}}
 	tests := map[string]struct {
 		facts hwinfo.Facts
 		want  coordinator.Hardware
@@ -27,6 +28,9 @@ func TestCapacity(t *testing.T) {
 		"coherent GPU memory is left out": {
 			hwinfo.Facts{CPU: hwinfo.CPU{Cores: ptr(72)}, Memory: hwinfo.Memory{Total: ptr(uint64(358162944)), Host: ptr(uint64(263791104))}},
 			coordinator.Hardware{Cores: 72, Threads: 72, Memory: 263791104}, true},
+		"a split GPU is not offered": {
+			hwinfo.Facts{CPU: hwinfo.CPU{Cores: ptr(1)}, Memory: hwinfo.Memory{Total: ptr(uint64(1))}, GPUs: []hwinfo.GPU{gpu, split, gpu}},
+			coordinator.Hardware{Cores: 1, Threads: 1, Memory: 1, Devices: map[string]uint32{"nvidia.com/gpu": 2}}, true},
 		"a GPU without a driver is not offered": {
 			hwinfo.Facts{CPU: hwinfo.CPU{Cores: ptr(1)}, Memory: hwinfo.Memory{Total: ptr(uint64(1))}, GPUs: []hwinfo.GPU{gpu, dark, gpu}},
 			coordinator.Hardware{Cores: 1, Threads: 1, Memory: 1, Devices: map[string]uint32{"nvidia.com/gpu": 2}}, true},

@@ -115,6 +115,8 @@ func rules() []rule {
 	return []rule{
 		{"hwinfo stands alone", "facts are judged elsewhere, and a snapshot must be readable by any program",
 			in("hwinfo"), func(im string, isOwn bool) bool { return isOwn && !within(im, "hwinfo") }},
+		{"one program holds the C of NVIDIA's library", "the agent is one static program that runs on any node",
+			func(pkg string) bool { return !within(pkg, "cmd/substrate-probe") }, func(im string, _ bool) bool { return strings.HasPrefix(im, "github.com/NVIDIA/") }},
 		{"strictyaml stands alone", "it knows no schema",
 			in("strictyaml"), func(_ string, isOwn bool) bool { return isOwn }},
 		{"expr knows facts only", "rules are written about what a node is, not about how the coordinator keeps it",
