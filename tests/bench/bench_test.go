@@ -151,14 +151,25 @@ func openLoop(b *testing.B, c *cluster.Cluster, file []byte, n int, every time.D
 
 func between(a, b *timestamppb.Timestamp) time.Duration { return b.AsTime().Sub(a.AsTime()) }
 
-// BenchmarkFootprint reports the memory of idle daemons and how long an agent takes from its start to its
-// node being ready: joined, reported, conditions evaluated and answered.
+// hundredDefinitions is a configuration that gives each node a hundred conditions to evaluate; the last one is true.
+func hundredDefinitions() string {
+	var b strings.Builder
+	b.WriteString("definitions:\n")
+	for i := range 99 {
+		fmt.Fprintf(&b, "  - {id: rack-%02d, provisioner: static, provisionerSpec: {condition: 'cpuinfo.vendor_id == \"GenuineIntel\" && hostname() matches \"^rack%02d-[0-9]+$\" && osrelease.version_id == \"%d\"'}}\n", i, i, i)
+	}
+	b.WriteString("  - {id: any, provisioner: static, provisionerSpec: {condition: \"true\"}}\n")
+	return b.String()
+}
+
+// BenchmarkFootprint reports the memory of idle daemons, the agent's with a hundred conditions, and how long an
+// agent takes from its start to its node being ready: joined, reported, conditions evaluated and answered.
 func BenchmarkFootprint(b *testing.B) {
 	var ready time.Duration
 	var agent, coordinator float64
 	runs := 0
 	for b.Loop() {
-		c := cluster.Start(b, cluster.Options{Nodes: 1})
+		c := cluster.Start(b, cluster.Options{Nodes: 1, Config: hundredDefinitions()})
 		n := c.Nodes[0]
 		if _, err := n.Stop(10 * time.Second); err != nil {
 			b.Fatal(err)
