@@ -199,16 +199,31 @@ func (c *cluster) put(h *claim) {
 		n.add(h)
 		c.index(n)
 	}
-	for _, a := range h.need.tokens {
-		t := c.tokens[a.kind]
-		t.used += a.n
-		t.claims = append(t.claims, h)
-	}
-	if h.array != nil {
-		h.array.count++
-	}
+	c.account(h, true)
 	if c.journal != nil {
 		*c.journal = append(*c.journal, move{h, true})
+	}
+}
+
+// account books what a claim takes of the cluster, not of nodes.
+func (c *cluster) account(h *claim, put bool) {
+	for _, a := range h.need.tokens {
+		t := c.tokens[a.kind]
+		if put {
+			t.used += a.n
+			t.claims = append(t.claims, h)
+		} else {
+			t.used -= a.n
+			t.claims = without(t.claims, h)
+			t.freed++
+		}
+	}
+	switch {
+	case h.array == nil:
+	case put:
+		h.array.count++
+	default:
+		h.array.count--
 	}
 }
 
@@ -221,32 +236,38 @@ func (c *cluster) take(h *claim) {
 		c.index(n)
 		n.def.freed++
 	}
-	for _, a := range h.need.tokens {
-		t := c.tokens[a.kind]
-		t.used -= a.n
-		t.claims = without(t.claims, h)
-		t.freed++
-	}
-	if h.array != nil {
-		h.array.count--
-	}
+	c.account(h, false)
 	c.freed++
 	if c.journal != nil {
 		*c.journal = append(*c.journal, move{h, false})
 	}
 }
 
-// rewind undoes what is in the journal and ends it.
+// rewind undoes what is in the journal and ends it. A node is counted and put into the index again once.
 func (c *cluster) rewind() {
 	moves := *c.journal
 	c.journal = nil
+	touched := make(map[*node]bool, len(moves))
 	for _, m := range slices.Backward(moves) {
-		if m.put {
-			c.take(m.h)
-		} else {
-			c.put(m.h)
+		for _, n := range m.h.nodes {
+			if !touched[n] {
+				touched[n] = true
+				c.unindex(n)
+			}
+			if m.put {
+				n.claims = without(n.claims, m.h)
+			} else {
+				n.claims = append(n.claims, m.h)
+			}
 		}
+		c.account(m.h, !m.put)
 	}
+	for n := range touched {
+		n.recount()
+		n.def.freed++
+		c.index(n)
+	}
+	c.freed++
 }
 
 // array is a task array with limited concurrency.

@@ -3,6 +3,8 @@ package sched
 import (
 	"container/heap"
 	"time"
+
+	"substrate/coordinator"
 )
 
 // Limits that keep estimates short whatever waits. They are counts, not times, so that the same facts
@@ -26,9 +28,7 @@ func (s *Scheduler) estimate() {
 	c.journal = &journal
 	pending := 0
 	for _, q := range s.queues {
-		n := 0
-		q.last, n = s.farthest(q)
-		pending += n
+		pending += s.farthest(q)
 	}
 	ends := c.allEnds()
 	s.limit, s.spent = c.work+estimateWork, false
@@ -91,8 +91,12 @@ func (s *Scheduler) restore(kept map[*shape]passed) {
 	}
 }
 
-// farthest is the last entry of a class that is estimated, nil if all are, and how many are.
-func (s *Scheduler) farthest(q *classQueue) (*entry, int) {
+// farthest notes the last entry of a class that is estimated, nil if all are, and says how many are.
+func (s *Scheduler) farthest(q *classQueue) int {
+	if q.estimated > 0 {
+		return q.estimated
+	}
+	q.last = nil
 	var h heads
 	for _, sh := range q.shapes {
 		if sh.judge(s.c) == nil && sh.move(place{}) {
@@ -105,7 +109,8 @@ func (s *Scheduler) farthest(q *classQueue) (*entry, int) {
 		sh := h[0]
 		n++
 		if n == estimateDepth {
-			return sh.head, n
+			q.last = sh.head
+			break
 		}
 		if sh.move(sh.queue.after(sh.at)) {
 			heap.Fix(&h, 0)
@@ -113,7 +118,22 @@ func (s *Scheduler) farthest(q *classQueue) (*entry, int) {
 			heap.Pop(&h)
 		}
 	}
-	return nil, n
+	q.estimated = n
+	return n
+}
+
+// expects reports whether an entry may have an estimate: those far back in the queue have none, unless they are
+// planned.
+func (s *Scheduler) expects(e *entry) bool {
+	sh := e.shape
+	switch {
+	case s.config.NoEstimates:
+		return false
+	case s.estimates != nil || s.config.Backfill == coordinator.BackfillConservative || sh.first == e:
+		return true
+	}
+	s.farthest(sh.q)
+	return sh.q.last == nil || e.compare(sh.q.last) <= 0
 }
 
 // step moves to the next known end and frees everything that ends then. What was put down since the last step
@@ -149,7 +169,7 @@ type endHeap struct {
 }
 
 func (c *cluster) allEnds() endHeap {
-	var e endHeap
+	e := endHeap{list: make([]end, 0, len(c.claims))}
 	for _, h := range c.claims {
 		if at := c.until(h); at < never {
 			e.list = append(e.list, end{at, h})

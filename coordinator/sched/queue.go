@@ -148,11 +148,12 @@ func (o *ordered) behead(p place) int {
 
 // classQueue is what waits in one class, by shape.
 type classQueue struct {
-	class  coordinator.Class
-	shapes []*shape // in no order
-	count  int      // waiting
-	deep   *entry   // from it on, the last pass looked no further
-	last   *entry   // estimates look no further, nil: they look at all
+	class     coordinator.Class
+	shapes    []*shape // in no order
+	count     int      // waiting
+	deep      *entry   // from it on, the last pass looked no further
+	last      *entry   // estimates look no further, nil: they look at all
+	estimated int      // how many that are, 0: not counted
 }
 
 // position is the number of an entry in its class, from 1.

@@ -162,7 +162,12 @@ func (s *Scheduler) End(id coordinator.AllocationID) {
 }
 
 // touch forgets what was worked out from facts that now change.
-func (s *Scheduler) touch() { s.estimates = nil }
+func (s *Scheduler) touch() {
+	s.estimates = nil
+	for _, q := range s.queues {
+		q.estimated = 0
+	}
+}
 
 func (s *Scheduler) workflowOf(id coordinator.WorkflowID) *workflow {
 	w := s.workflows[id]

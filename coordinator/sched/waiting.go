@@ -2,6 +2,7 @@ package sched
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"substrate/coordinator"
@@ -14,7 +15,7 @@ func (s *Scheduler) Explain(id coordinator.AllocationID, now time.Time) (Wait, b
 	if e == nil {
 		return Wait{}, false
 	}
-	if !s.config.NoEstimates {
+	if s.expects(e) {
 		s.estimate()
 	}
 	x := explainer{s: s, budget: -1}
@@ -34,19 +35,22 @@ func (s *Scheduler) Waiting(now time.Time, class coordinator.Class, after coordi
 		}
 		position = q.position(behind)
 	}
-	if !s.config.NoEstimates {
+	var page []*entry
+	q.each(behind, func(e *entry) bool {
+		if len(page) >= limit {
+			return false
+		}
+		page = append(page, e)
+		return true
+	})
+	if slices.ContainsFunc(page, s.expects) {
 		s.estimate()
 	}
 	x := explainer{s: s, budget: -1}
-	waits := make([]Wait, 0, max(0, min(limit, q.count-position)))
-	q.each(behind, func(e *entry) bool {
-		if len(waits) >= limit {
-			return false
-		}
-		position++
-		waits = append(waits, x.wait(e, position, now))
-		return true
-	})
+	waits := make([]Wait, len(page))
+	for i, e := range page {
+		waits[i] = x.wait(e, position+1+i, now)
+	}
 	return waits
 }
 
