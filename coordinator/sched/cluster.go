@@ -30,6 +30,7 @@ type cluster struct {
 	altered  uint64        // grows whenever nodes, definitions or totals change
 	planned  []*node       // nodes that carry plans
 	licensed []*token      // tokens that are in plans
+	touched  []*node       // out of the index for a moment
 	scratch  tally
 	span     usage           // scratch
 	times    []time.Duration // scratch
@@ -227,33 +228,47 @@ func (c *cluster) account(h *claim, put bool) {
 	}
 }
 
-// take frees what a claim occupies.
-func (c *cluster) take(h *claim) {
-	for _, n := range h.nodes {
-		c.unindex(n)
-		n.claims = without(n.claims, h)
-		n.recount()
-		c.index(n)
-		n.def.freed++
+// take frees what claims occupy. A node is counted and put into the index again once.
+func (c *cluster) take(claims ...*claim) {
+	c.touched = c.touched[:0]
+	for _, h := range claims {
+		for _, n := range h.nodes {
+			c.touch(n)
+			n.claims = without(n.claims, h)
+		}
+		c.account(h, false)
+		if c.journal != nil {
+			*c.journal = append(*c.journal, move{h, false})
+		}
 	}
-	c.account(h, false)
-	c.freed++
-	if c.journal != nil {
-		*c.journal = append(*c.journal, move{h, false})
-	}
+	c.settle()
 }
 
-// rewind undoes what is in the journal and ends it. A node is counted and put into the index again once.
+// touch takes a node out of the index until it is settled.
+func (c *cluster) touch(n *node) {
+	c.unindex(n)
+	c.touched = append(c.touched, n)
+}
+
+// settle counts the touched nodes, which may have more room now.
+func (c *cluster) settle() {
+	for _, n := range c.touched {
+		if !n.indexed {
+			n.recount()
+			n.def.freed++
+			c.index(n)
+		}
+	}
+	c.freed++
+}
+
+// rewind undoes what is in the journal and ends it.
 func (c *cluster) rewind() {
 	moves := *c.journal
-	c.journal = nil
-	touched := make(map[*node]bool, len(moves))
+	c.journal, c.touched = nil, c.touched[:0]
 	for _, m := range slices.Backward(moves) {
 		for _, n := range m.h.nodes {
-			if !touched[n] {
-				touched[n] = true
-				c.unindex(n)
-			}
+			c.touch(n)
 			if m.put {
 				n.claims = without(n.claims, m.h)
 			} else {
@@ -262,12 +277,7 @@ func (c *cluster) rewind() {
 		}
 		c.account(m.h, !m.put)
 	}
-	for n := range touched {
-		n.recount()
-		n.def.freed++
-		c.index(n)
-	}
-	c.freed++
+	c.settle()
 }
 
 // array is a task array with limited concurrency.

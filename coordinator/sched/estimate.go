@@ -16,9 +16,9 @@ const (
 )
 
 // estimate steps the last decision forward from known end to known end and notes when each waiting
-// entry starts (rule 16). Afterwards everything is as it was.
-func (s *Scheduler) estimate() {
-	if s.estimates != nil {
+// entry starts (rule 16), all of them or, until then, the one that is asked for. Afterwards everything is as it was.
+func (s *Scheduler) estimate(only *entry) {
+	if s.estimates != nil && (s.complete || s.estimated(only)) {
 		return
 	}
 	s.estimates = make(map[*entry]time.Duration)
@@ -33,12 +33,13 @@ func (s *Scheduler) estimate() {
 	ends := c.allEnds()
 	s.limit, s.spent = c.work+estimateWork, false
 	steps := 0
-	for pending > len(s.estimates) && !s.spent && steps < estimateSteps && s.step(&ends, &journal) {
+	for pending > len(s.estimates) && !s.estimated(only) && !s.spent && steps < estimateSteps && s.step(&ends, &journal) {
 		s.passAll(false)
 		steps++
 		s.spent = s.spent || c.work > s.limit
 	}
 	unfinished := s.spent || steps == estimateSteps
+	s.complete = !s.estimated(only)
 	c.rewind()
 	c.now = c.began
 	s.pass = pass
@@ -46,6 +47,11 @@ func (s *Scheduler) estimate() {
 	if unfinished {
 		s.fallBack()
 	}
+}
+
+func (s *Scheduler) estimated(e *entry) bool {
+	_, known := s.estimates[e]
+	return known
 }
 
 // fallBack lets an allocation with a plan show that.
@@ -129,7 +135,7 @@ func (s *Scheduler) expects(e *entry) bool {
 	switch {
 	case s.config.NoEstimates:
 		return false
-	case s.estimates != nil || s.config.Backfill == coordinator.BackfillConservative || sh.first == e:
+	case s.complete || s.config.Backfill == coordinator.BackfillConservative || sh.first == e:
 		return true
 	}
 	s.farthest(sh.q)
@@ -150,9 +156,11 @@ func (s *Scheduler) step(ends *endHeap, journal *[]move) bool {
 		return false
 	}
 	c.now = ends.list[0].at
+	var ended []*claim
 	for len(ends.list) > 0 && ends.list[0].at == c.now {
-		c.take(heap.Pop(ends).(end).h)
+		ended = append(ended, heap.Pop(ends).(end).h)
 	}
+	c.take(ended...)
 	return true
 }
 

@@ -111,7 +111,7 @@ func (t *tally) add(n *node, h *claim) {
 	}
 	if t.count == 0 {
 		t.workflow = h.workflow
-	} else if t.workflow != h.workflow {
+	} else if !t.mixed && t.workflow != h.workflow {
 		t.mixed = true
 	}
 	t.count++

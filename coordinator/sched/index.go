@@ -1,6 +1,10 @@
 package sched
 
-import "substrate/coordinator"
+import (
+	"time"
+
+	"substrate/coordinator"
+)
 
 // The index of a definition is a treap over its schedulable nodes in order of fullness, where each
 // subtree knows the most that one of its nodes has free. So the fullest node that fits
@@ -10,10 +14,11 @@ import "substrate/coordinator"
 type branch struct {
 	key         fullness
 	left, right *node
-	cores       uint64   // most free cores in the subtree
-	memory      uint64   // most free memory
-	devices     []uint64 // most free devices, by kind
-	idle        bool     // some node in the subtree is empty
+	cores       uint64        // most free cores in the subtree
+	memory      uint64        // most free memory
+	devices     []uint64      // most free devices, by kind
+	idle        bool          // some node in the subtree is empty
+	firstEnd    time.Duration // no claim in the subtree ends before it
 }
 
 // weigh mixes the bytes of an id (FNV-1a, then the finish of MurmurHash3).
@@ -109,7 +114,7 @@ func merge(a, b *node) *node {
 // pull recomputes what a subtree offers at most.
 func (n *node) pull() {
 	t := &n.tree
-	t.cores, t.memory, t.idle = t.key.cores, t.key.memory, n.now.count == 0
+	t.cores, t.memory, t.idle, t.firstEnd = t.key.cores, t.key.memory, n.now.count == 0, n.firstEnd
 	for i := range t.devices {
 		t.devices[i] = left(n.devices[i], n.now.devices[i])
 	}
@@ -120,6 +125,7 @@ func (n *node) pull() {
 		t.cores = max(t.cores, child.tree.cores)
 		t.memory = max(t.memory, child.tree.memory)
 		t.idle = t.idle || child.tree.idle
+		t.firstEnd = min(t.firstEnd, child.tree.firstEnd)
 		for i, most := range child.tree.devices {
 			t.devices[i] = max(t.devices[i], most)
 		}

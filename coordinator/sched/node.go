@@ -98,9 +98,19 @@ type node struct {
 	plans       []*claim
 	lasting     int           // claims without a known end
 	firstEnd    time.Duration // no claim ends before it
+	changes     uint64        // of the claims
+	memo        freeMemo
 	indexed     bool
 	weight      uint32 // in the index: a fixed hash of the id, so the shape is always the same
 	tree        branch
+}
+
+// freeMemo is the last answer of freeFrom.
+type freeMemo struct {
+	shape   *shape
+	changes uint64
+	began   time.Duration
+	at      time.Duration
 }
 
 // read takes over what the node has, in the terms of a definition.
@@ -126,6 +136,7 @@ func (n *node) add(h *claim) {
 }
 
 func (n *node) count(h *claim) {
+	n.changes++
 	n.now.add(n, h)
 	if h.lasts() {
 		n.lasting++
@@ -138,6 +149,7 @@ func (n *node) count(h *claim) {
 
 // recount sums up the claims again.
 func (n *node) recount() {
+	n.changes++
 	n.now.reset(len(n.devices))
 	n.lasting, n.firstEnd = 0, never
 	for _, h := range n.claims {

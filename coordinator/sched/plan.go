@@ -143,28 +143,32 @@ func (c *cluster) earliest(def *definition, s *shape, plans bool, limit time.Dur
 	return limit
 }
 
-// outlookOf looks for the first nodes to be free, as many as are wanted: most nodes are passed over, since none of
-// their claims ends before that.
+// outlookOf looks for the first nodes to be free, as many as are wanted.
 func (c *cluster) outlookOf(def *definition, s *shape, plans bool, limit time.Duration) outlook {
 	look := outlook{times: []time.Duration{c.now}}
-	for _, n := range def.nodes {
-		if !c.usable(n, s) {
-			continue
-		}
-		if plans && len(n.plans) > 0 {
+	for _, n := range c.plannedIn(def, plans) {
+		if c.usable(n, s) {
 			look.planned = append(look.planned, n)
 			look.times = c.appendEnds(c.appendEnds(look.times, n.claims), n.plans)
-			continue
-		}
-		if t := c.freeFrom(n, s, limit); t < limit {
-			i, _ := slices.BinarySearch(look.from, t)
-			look.from = slices.Insert(look.from, i, t)
-			if len(look.from) >= s.count {
-				look.from = look.from[:s.count]
-				limit = look.from[s.count-1]
-			}
 		}
 	}
+	ahead := lookAhead{search: search{c: c, shape: s}, limit: limit}
+	ahead.visit = func(n *node) {
+		if plans && len(n.plans) > 0 || !c.usable(n, s) {
+			return
+		}
+		t := c.freeFrom(n, s, ahead.limit)
+		if t >= ahead.limit {
+			return
+		}
+		i, _ := slices.BinarySearch(look.from, t)
+		look.from = slices.Insert(look.from, i, t)
+		if len(look.from) >= s.count {
+			look.from = look.from[:s.count]
+			ahead.limit = look.from[s.count-1]
+		}
+	}
+	ahead.walk(def.root)
 	look.times = append(look.times, look.from...)
 	for _, a := range s.need.tokens {
 		t := c.tokens[a.kind]
@@ -176,6 +180,34 @@ func (c *cluster) outlookOf(def *definition, s *shape, plans bool, limit time.Du
 	slices.Sort(look.times)
 	look.times = slices.Compact(look.times)
 	return look
+}
+
+// plannedIn is the nodes of a definition that carry plans, if those matter.
+func (c *cluster) plannedIn(def *definition, plans bool) []*node {
+	var list []*node
+	for _, n := range c.planned {
+		if plans && n.def == def {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// lookAhead visits the nodes of an index that may take a shape now or before a limit: most are passed over with their
+// whole subtree, since there is no room and nothing ends before that.
+type lookAhead struct {
+	search
+	limit time.Duration
+	visit func(*node)
+}
+
+func (l *lookAhead) walk(n *node) {
+	if n == nil || n.tree.firstEnd >= l.limit && !l.promising(n) {
+		return
+	}
+	l.walk(n.tree.left)
+	l.visit(n)
+	l.walk(n.tree.right)
 }
 
 func (c *cluster) appendEnds(times []time.Duration, claims []*claim) []time.Duration {
@@ -196,11 +228,21 @@ func (c *cluster) freeFrom(n *node, s *shape, limit time.Duration) time.Duration
 	if n.firstEnd >= limit {
 		return never
 	}
+	c.examined(1)
+	memo := freeMemo{shape: s, changes: n.changes, began: c.began, at: n.memo.at}
+	if n.memo != memo {
+		memo.at = c.freeAfter(n, s)
+		n.memo = memo
+	}
+	return memo.at
+}
+
+// freeAfter is freeFrom for a node that has no room now.
+func (c *cluster) freeAfter(n *node, s *shape) time.Duration {
 	ends := c.appendEnds(c.times[:0], n.claims)
 	c.times = ends
 	slices.Sort(ends)
 	i, _ := slices.BinarySearchFunc(ends, true, func(end time.Duration, _ bool) int {
-		c.examined(1)
 		c.tallyAt(&c.scratch, n, end, false)
 		if n.fits(&c.scratch, s.need, s.workflow) {
 			return 1
@@ -220,20 +262,25 @@ func (c *cluster) nodesAt(def *definition, s *shape, plans bool, at time.Duratio
 		key fullness
 	}
 	var open []choice
-	for _, n := range def.nodes {
-		now := n.fits(&n.now, s.need, s.workflow)
-		if !now && n.firstEnd > at || !c.usable(n, s) {
-			continue
-		}
-		planned := plans && len(n.plans) > 0
-		if planned && !c.openLater(n, s, at) {
-			continue
+	consider := func(n *node, planned bool) {
+		if !c.usable(n, s) || planned && !c.openLater(n, s, at) {
+			return
 		}
 		c.tallyAt(&c.scratch, n, at, planned)
 		if n.fits(&c.scratch, s.need, s.workflow) {
 			open = append(open, choice{n, n.fullness(&c.scratch)})
 		}
 	}
+	for _, n := range c.plannedIn(def, plans) {
+		consider(n, true)
+	}
+	ahead := lookAhead{search: search{c: c, shape: s}, limit: later(at, 1)}
+	ahead.visit = func(n *node) {
+		if !plans || len(n.plans) == 0 {
+			consider(n, false)
+		}
+	}
+	ahead.walk(def.root)
 	slices.SortFunc(open, func(a, b choice) int { return a.key.compare(&b.key) })
 	nodes := make([]*node, s.count)
 	for i := range nodes {

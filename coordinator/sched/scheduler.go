@@ -31,6 +31,7 @@ type Scheduler struct {
 	started []*entry
 
 	estimates map[*entry]time.Duration // of the last decision; nil: not worked out
+	complete  bool                     // there are no more
 	spent     bool                     // estimates have used up their work
 	limit     int                      // of work for estimates
 }
@@ -127,7 +128,9 @@ func (s *Scheduler) Place(p Placement) {
 	if old := s.c.claims[p.ID]; old != nil && old.occupies(h) {
 		old.to, old.ending = h.to, h.ending
 		for _, n := range old.nodes {
+			s.c.unindex(n)
 			n.recount()
+			s.c.index(n)
 		}
 		return
 	}
@@ -163,7 +166,7 @@ func (s *Scheduler) End(id coordinator.AllocationID) {
 
 // touch forgets what was worked out from facts that now change.
 func (s *Scheduler) touch() {
-	s.estimates = nil
+	s.estimates, s.complete = nil, false
 	for _, q := range s.queues {
 		q.estimated = 0
 	}

@@ -16,7 +16,7 @@ func (s *Scheduler) Explain(id coordinator.AllocationID, now time.Time) (Wait, b
 		return Wait{}, false
 	}
 	if s.expects(e) {
-		s.estimate()
+		s.estimate(e)
 	}
 	x := explainer{s: s, budget: -1}
 	return x.wait(e, e.shape.q.position(e), now), true
@@ -44,7 +44,7 @@ func (s *Scheduler) Waiting(now time.Time, class coordinator.Class, after coordi
 		return true
 	})
 	if slices.ContainsFunc(page, s.expects) {
-		s.estimate()
+		s.estimate(nil)
 	}
 	x := explainer{s: s, budget: -1}
 	waits := make([]Wait, len(page))
@@ -57,7 +57,7 @@ func (s *Scheduler) Waiting(now time.Time, class coordinator.Class, after coordi
 // waits lists everything that waits.
 func (s *Scheduler) waits(nearest int) []Wait {
 	if !s.config.NoEstimates {
-		s.estimate()
+		s.estimate(nil)
 	}
 	waits := make([]Wait, 0, len(s.entries))
 	for _, q := range s.queues {
