@@ -216,7 +216,7 @@ func (t *tx) setConfig(active *activeConfig, rev ConfigRevision, in SetConfig, f
 	}
 	active.regroup(s.nodes)
 	s.admission++
-	s.dirty = true
+	s.changedAll()
 	t.then(func(int64) {
 		for _, n := range s.nodes {
 			if n.session != nil {

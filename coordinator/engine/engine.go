@@ -75,8 +75,6 @@ type Engine struct {
 	lastTurn    time.Time // end of the last turn
 	pace        time.Duration
 	fullUntil   time.Time // the store was full: nothing is written before
-
-	lastEstimate time.Time
 }
 
 // A turn follows the last after three times as long as that one took, within these bounds: under load, what
@@ -213,7 +211,8 @@ func (e *Engine) turn(ctx context.Context, batch []*command) error {
 
 // pass schedules if there is reason to.
 func (e *Engine) pass(t *tx) {
-	due := e.state.dirty || !e.state.estimateDue.IsZero() && !t.now.Before(e.state.estimateDue)
+	aging := e.state.agingDue(t.now)
+	due := e.state.dirty || !aging.IsZero() && !t.now.Before(aging)
 	if !due || t.now.Before(e.nextPass) {
 		return
 	}
@@ -361,7 +360,11 @@ func (e *Engine) untilNext() time.Duration {
 		earlier(n.lossAt(e.state))
 	}
 	earlier(e.state.nextDeferred())
-	earlier(e.state.estimateDue)
+	if aging := e.state.agingDue(now); !aging.IsZero() && aging.Before(e.nextPass) {
+		earlier(e.nextPass)
+	} else {
+		earlier(aging)
+	}
 	if next.Before(e.fullUntil) {
 		next = e.fullUntil
 	}

@@ -90,7 +90,7 @@ func (t *tx) grant(g signedGrant, kind, message string) {
 	t.group()
 	t.event(Event{Kind: kind, Subject: g.org.Slug, Message: message})
 	t.state.admission++
-	t.state.dirty = true
+	t.state.changedWaiting()
 }
 
 // backfillGrants gives organisations that never had a grant one with every definition that exists: after an

@@ -178,7 +178,7 @@ func (e *Engine) UpdateOrganization(ctx context.Context, c Caller, id string, pr
 }
 
 func (t *tx) prioritySet(subject string, p int32) {
-	t.state.dirty = true
+	t.state.changedWaiting()
 	t.event(Event{Kind: "priority-set", Subject: subject, Message: fmt.Sprintf("priority %d", p)})
 }
 

@@ -31,9 +31,6 @@ func (t *tx) set(a *allocation, to coordinator.Status) {
 		j.workflow.open--
 		s.open--
 	}
-	if to != coordinator.StatusQueued && to != coordinator.StatusPending {
-		a.wait = nil
-	}
 	if !from.Holds() || !to.Holds() { // a start that is confirmed frees and takes nothing
 		s.dirty = true
 	}

@@ -131,7 +131,7 @@ func (t *tx) assign(n *node) {
 		t.event(Event{Kind: "node-assigned", Subject: string(n.id), Message: fmt.Sprintf(
 			"definition %s, before %s", orNone(def), orNone(was))})
 	}
-	s.dirty = true
+	s.changedNode(n)
 }
 
 func orNone(id coordinator.DefinitionID) string { return cmp.Or(string(id), "none") }
@@ -159,6 +159,7 @@ func (e *Engine) timers(t *tx) {
 	for _, a := range t.state.deferred {
 		if !t.now.Before(a.record.NotBefore) {
 			delete(t.state.deferred, a.id)
+			t.state.changed(a)
 			t.state.dirty = true
 		}
 	}
@@ -178,7 +179,7 @@ func (t *tx) lose(n *node) {
 	delete(t.state.absent, n.id)
 	t.put(prefixNode+string(n.id), n.record)
 	t.group()
-	t.state.dirty = true
+	t.state.changedNode(n)
 	t.event(Event{Kind: "lost", Subject: string(n.id), Message: fmt.Sprintf(
 		"node lost: no stream for %s", t.state.config.Scheduler.NodeLossWindow)})
 	for _, a := range sortedAllocations(n.active) {
@@ -226,7 +227,7 @@ func (e *Engine) SetScheduling(ctx context.Context, c Caller, id coordinator.Nod
 		t.put(prefixNode+string(id), n.record)
 		t.group()
 		t.event(Event{Kind: "node-" + cmp.Or(state, "uncordoned"), Subject: string(id), Message: fmt.Sprintf("by %s %s", c.Name, reason)})
-		t.state.dirty = true
+		t.state.changedNode(n)
 		if action == "drain" {
 			t.drain(n, active)
 		}

@@ -2,14 +2,18 @@ package engine
 
 const defaultPage = 100
 
+func (p Page) size() int {
+	if p.Size <= 0 {
+		return defaultPage
+	}
+	return p.Size
+}
+
 // page cuts one page out of an ordered list. key gives an item's token; passed tells whether an item stands
 // at or before a token, so that a page goes on at the right place although the token's own item has left
 // the list in between.
 func page[T any](items []T, p Page, key func(T) string, passed func(item T, token string) bool) (out []T, next string) {
-	size := p.Size
-	if size <= 0 {
-		size = defaultPage
-	}
+	size := p.size()
 	for _, item := range items {
 		if p.Token != "" && passed(item, p.Token) {
 			continue

@@ -10,39 +10,12 @@ import (
 	"substrate/expr"
 )
 
-// Estimates of many waiting allocations are worked out at most once in this time.
-const (
-	estimateEvery = time.Second
-	fewWaiting    = 64 // so few are estimated at every pass
-)
-
 // schedule asks the pure core what to do and turns its plan into writes and orders.
 func (e *Engine) schedule(t *tx) {
 	s := t.state
 	s.dirty = false
-	s.estimateDue = time.Time{}
-	if len(s.queued) == 0 {
-		return
-	}
-	snap := s.snapshot(t)
-	if next := e.lastEstimate.Add(estimateEvery); len(s.queued) > fewWaiting && t.now.Before(next) {
-		snap.Config.NoEstimates = true
-		s.estimateDue = next
-	} else {
-		e.lastEstimate = t.now
-	}
-	plan := sched.Decide(snap)
-	for i := range plan.Waits {
-		w := &plan.Waits[i]
-		a := s.queued[w.ID]
-		if a == nil {
-			continue
-		}
-		if snap.Config.NoEstimates && a.wait != nil && a.wait.EstimatedStart.After(t.now) {
-			w.EstimatedStart = a.wait.EstimatedStart
-		}
-		a.wait = w
-	}
+	s.tell(t)
+	plan := s.core.scheduler.Decide(t.now)
 	for i := range plan.Starts {
 		if a := s.queued[plan.Starts[i].ID]; a != nil {
 			t.place(a, &plan.Starts[i])
@@ -83,15 +56,11 @@ func (t *tx) order(a *allocation, id coordinator.NodeID) {
 
 // snapshot gathers everything one decision depends on.
 func (s *state) snapshot(t *tx) sched.Snapshot {
-	cfg := &s.config.Scheduler
 	snap := sched.Snapshot{
-		Now:         t.now,
-		Config:      sched.Config{Backfill: cfg.Backfill, PreemptionNotice: cfg.PreemptionNotice, QueueDepth: cfg.QueueDepth},
-		Definitions: s.config.candidates,
-		Tokens:      s.config.SoftwareTokens,
-		Nodes:       make([]sched.Node, 0, len(s.nodes)),
-		Requests:    make([]sched.Request, 0, len(s.queued)),
-		Placements:  make([]sched.Placement, 0, len(s.active)),
+		Now: t.now, Config: s.schedConfig(), Definitions: s.config.candidates, Tokens: s.config.SoftwareTokens,
+		Nodes:      make([]sched.Node, 0, len(s.nodes)),
+		Requests:   make([]sched.Request, 0, len(s.queued)),
+		Placements: make([]sched.Placement, 0, len(s.active)),
 	}
 	for _, n := range s.nodes {
 		if n.known {
@@ -100,10 +69,9 @@ func (s *state) snapshot(t *tx) sched.Snapshot {
 	}
 	env := &expr.PriorityEnv{}
 	for _, a := range s.queued {
-		if t.now.Before(a.record.NotBefore) {
-			continue
+		if !t.now.Before(a.record.NotBefore) {
+			snap.Requests = append(snap.Requests, s.request(t, a, env))
 		}
-		snap.Requests = append(snap.Requests, s.request(t, a, env))
 	}
 	for _, a := range s.active {
 		snap.Placements = append(snap.Placements, s.placement(t, a, env))
@@ -134,7 +102,7 @@ func (s *state) placement(t *tx, a *allocation, env *expr.PriorityEnv) sched.Pla
 	}
 	array := ""
 	if j.spec.Array != nil && j.spec.Array.Concurrency > 0 {
-		array = string(j.workflow.id) + "/" + j.spec.Name
+		array = j.array()
 	}
 	return sched.Placement{
 		ID: a.id, Array: array, Workflow: j.workflow.id, Class: j.spec.Class, Priority: s.priority(t, a, env),
@@ -143,10 +111,16 @@ func (s *state) placement(t *tx, a *allocation, env *expr.PriorityEnv) sched.Pla
 	}
 }
 
-// priority evaluates scheduler.priority. What cannot be evaluated counts as 0, with one warning per
-// configuration revision.
+// array names the task array of a job.
+func (j *job) array() string { return string(j.workflow.id) + "/" + j.spec.Name }
+
+// priority evaluates scheduler.priority: at age 0 where age only adds to it, which the core does, else as of now.
+// What cannot be evaluated counts as 0, with one warning per configuration revision.
 func (s *state) priority(t *tx, a *allocation, env *expr.PriorityEnv) float64 {
 	s.fillPriority(t.now, a, env)
+	if _, linear := s.config.priority.AgeLinear(); linear {
+		env.AgeSeconds = 0
+	}
 	v, err := s.config.priority.Eval(env)
 	if err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
 		return v

@@ -148,7 +148,7 @@ func (e *Engine) Connect(ctx context.Context, id coordinator.NodeID, h Hello) (*
 			t.event(Event{Kind: "node-returned", Subject: string(id), Message: "the node is back"})
 		}
 		e.sessions.add(s)
-		t.state.dirty = true
+		t.state.changedNode(n)
 		t.reconcile(n, h.Runs)
 		cfg := t.state.config.forNodes
 		t.then(func(int64) { s.push(ToNode{Configuration: cfg}) })
@@ -244,7 +244,7 @@ func (s *Session) Close() {
 		if n := t.state.nodes[s.node]; n != nil && n.session == s {
 			n.session, n.lastSeen = nil, t.now
 			t.state.absent[n.id] = n
-			t.state.dirty = true
+			t.state.changedNode(n)
 		}
 		return nil
 	})
@@ -291,7 +291,7 @@ func (s *Session) Hardware(ctx context.Context, r HardwareReport) error {
 		if could != n.known || !reflect.DeepEqual(was, n.capacity) || !maps.Equal(keys, n.hardwareKeys) {
 			t.state.admission++
 		}
-		t.state.dirty = true
+		t.state.changedNode(n)
 		return nil
 	})
 }

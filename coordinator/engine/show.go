@@ -15,7 +15,7 @@ import (
 )
 
 // view copies a workflow for a reader outside the loop.
-func (w *submission) view(jobs bool) WorkflowView {
+func (w *submission) view(s *state, jobs bool) WorkflowView {
 	v := WorkflowView{ID: w.id, Name: w.record.Spec.Name, Status: w.status(), Owner: w.record.Owner,
 		Submitted: w.record.Submitted, Counts: map[coordinator.Status]int{}}
 	if jobs {
@@ -26,9 +26,9 @@ func (w *submission) view(jobs bool) WorkflowView {
 		v.Jobs = make([]JobView, 0, n)
 	}
 	for _, j := range w.jobs {
-		for s, n := range j.counts {
+		for st, n := range j.counts {
 			if n > 0 {
-				v.Counts[coordinator.Status(s)] += n
+				v.Counts[coordinator.Status(st)] += n
 			}
 		}
 		for _, a := range j.allocations {
@@ -39,14 +39,14 @@ func (w *submission) view(jobs bool) WorkflowView {
 				v.Ended = a.record.Ended
 			}
 			if jobs {
-				v.Jobs = append(v.Jobs, a.view())
+				v.Jobs = append(v.Jobs, a.view(s))
 			}
 		}
 	}
 	return v
 }
 
-func (a *allocation) view() JobView {
+func (a *allocation) view(s *state) JobView {
 	r, spec := &a.record, a.job.spec
 	v := JobView{ID: a.id, Workflow: a.job.workflow.id, Name: a.name(), Kind: spec.Kind, Class: spec.Class,
 		Status: r.Status, Attempt: r.Attempt, Nodes: a.nodeIDs(), Definition: r.Definition,
@@ -56,15 +56,15 @@ func (a *allocation) view() JobView {
 	for _, d := range spec.DependsOn {
 		v.DependsOn = append(v.DependsOn, d.Name)
 	}
+	w, waits := s.wait(a, s.now().UTC())
 	switch {
 	case r.Status == coordinator.StatusPending:
 		v.Reason = &Reason{Code: "waiting-dependency", Text: "waits for " + a.job.openDependencies()}
-	case r.Status == coordinator.StatusQueued && !r.NotBefore.IsZero() && a.wait == nil:
+	case r.Status == coordinator.StatusQueued && !waits && s.deferred[a.id] != nil:
 		v.Reason = &Reason{Code: "deferred", Text: "not before " + r.NotBefore.Format("15:04:05") + ", since it ended " + fmt.Sprint(r.Failures) + " times"}
-	case r.Status == coordinator.StatusQueued && a.wait == nil:
+	case r.Status == coordinator.StatusQueued && !waits:
 		v.Reason = &Reason{Code: "deciding", Text: "the next decision takes it in"}
-	case r.Status == coordinator.StatusQueued:
-		w := a.wait
+	case waits:
 		v.Reason = &Reason{Code: w.Verdict.Reason.String(), Rule: w.Verdict.Rule, Text: w.Verdict.Text,
 			Blocking: w.Verdict.Blocking, Nearest: w.Verdict.Nearest}
 		v.Position, v.Ahead, v.EstimatedStart = w.Position, max(w.Position-1, 0), w.EstimatedStart
@@ -108,7 +108,7 @@ func (e *Engine) Workflows(ctx context.Context, c Caller, status string, p Page)
 		chosen, next = page(seen, p, func(w *submission) string { return string(w.id) },
 			func(w *submission, token string) bool { return string(w.id) >= token })
 		for _, w := range chosen {
-			list = append(list, w.view(false))
+			list = append(list, w.view(s, false))
 		}
 	})
 	return list, next, err
@@ -119,7 +119,7 @@ func (e *Engine) Workflow(ctx context.Context, c Caller, ref string) (v Workflow
 	verr := e.view(ctx, func(s *state) {
 		var w *submission
 		if w, err = s.resolve(c, "show workflow", ref); err == nil {
-			v = w.view(true)
+			v = w.view(s, true)
 		}
 	})
 	if verr != nil {
@@ -139,7 +139,7 @@ func (e *Engine) Job(ctx context.Context, c Caller, id coordinator.AllocationID)
 			err = noSuch("show job", "job", string(id))
 			return
 		}
-		v = a.view()
+		v = a.view(s)
 	})
 	if verr != nil {
 		return v, verr
@@ -163,7 +163,7 @@ func (e *Engine) ExplainWorkflow(ctx context.Context, c Caller, ref, name string
 			if name == "" && a.record.Status != coordinator.StatusQueued && a.record.Status != coordinator.StatusPending {
 				continue
 			}
-			x := JobExplanation{Job: a.view(), Definitions: s.outcomes(a.job)}
+			x := JobExplanation{Job: a.view(s), Definitions: s.outcomes(a.job)}
 			for i := range x.Definitions {
 				x.Definitions[i].Ready = s.readyNodes(x.Definitions[i].Definition)
 			}
@@ -197,39 +197,80 @@ func (e *Engine) Queue(ctx context.Context, c Caller, mine bool, class coordinat
 		return nil, 0, "", err
 	}
 	err = e.view(ctx, func(s *state) {
-		var seen []*allocation
-		for _, a := range s.queued {
+		shown := func(a *allocation) bool {
 			w := a.job.workflow
-			if c.sees(w) && (!mine || w.record.Owner.User == c.User) && (class == 0 || a.job.spec.Class == class) {
-				seen = append(seen, a)
+			return c.sees(w) && (!mine || w.record.Owner.User == c.User) && (class == 0 || a.job.spec.Class == class)
+		}
+		for _, a := range s.queued {
+			if shown(a) {
+				total++
 			}
 		}
-		slices.SortFunc(seen, func(a, b *allocation) int {
-			return cmp.Or(cmp.Compare(a.job.spec.Class, b.job.spec.Class), cmp.Compare(a.position(), b.position()), cmp.Compare(a.id, b.id))
-		})
-		total = len(seen)
-		var chosen []*allocation
-		chosen, next = page(seen, p, (*allocation).queueToken,
-			func(a *allocation, token string) bool { return a.queueToken() <= token })
-		for _, a := range chosen {
-			jobs = append(jobs, a.view())
+		seen := s.waitingAfter(p.Token, p.size()+1, class, shown)
+		var chosen []ranked
+		chosen, next = page(seen, p, ranked.token, func(r ranked, token string) bool { return r.token() <= token })
+		for _, r := range chosen {
+			jobs = append(jobs, r.view(s))
 		}
 	})
 	return jobs, total, next, err
 }
 
-// queueToken orders as the queue does. Positions move up as work starts, so a page that is asked for later
-// may leave out what has moved past the token; it never repeats or ends early.
-func (a *allocation) queueToken() string {
-	return fmt.Sprintf("%d %010d %s", a.job.spec.Class, a.position(), a.id)
+// ranked is an allocation with its place in the queue of its class.
+type ranked struct {
+	*allocation
+	position int
 }
 
-// position sorts what has not been decided about behind the rest.
-func (a *allocation) position() int {
-	if a.wait == nil {
-		return 1 << 30
+// undecided sorts what no decision has seen behind the rest.
+const undecided = 1 << 30
+
+// token orders as the queue does. Positions move up as work starts, so a page that is asked for later
+// may leave out what has moved past the token; it never repeats or ends early.
+func (r ranked) token() string {
+	return fmt.Sprintf("%d %010d %s", r.job.spec.Class, r.position, r.id)
+}
+
+const queuePage = 1000 // of the scheduler's queue looked at in one go
+
+// waitingAfter lists what waits behind a token, in the order of the queue, up to a limit.
+func (s *state) waitingAfter(token string, limit int, class coordinator.Class, shown func(*allocation) bool) []ranked {
+	var out []ranked
+	add := func(r ranked) {
+		if shown(r.allocation) && r.token() > token {
+			out = append(out, r)
+		}
 	}
-	return a.wait.Position
+	decided := map[coordinator.AllocationID]bool{}
+	for _, k := range []coordinator.Class{coordinator.ClassReserved, coordinator.ClassOnDemand, coordinator.ClassBatch} {
+		if class != 0 && class != k {
+			continue
+		}
+		for after := coordinator.AllocationID(""); s.core.scheduler != nil && len(out) < limit; {
+			waits := s.core.scheduler.Waiting(s.now().UTC(), k, after, queuePage)
+			for _, w := range waits {
+				decided[w.ID] = true
+				if a := s.queued[w.ID]; a != nil {
+					add(ranked{a, w.Position})
+				}
+				after = w.ID
+			}
+			if len(waits) < queuePage {
+				break
+			}
+		}
+		if len(out) >= limit {
+			return out
+		}
+		from := len(out)
+		for _, a := range s.queued {
+			if a.job.spec.Class == k && !decided[a.id] {
+				add(ranked{a, undecided})
+			}
+		}
+		slices.SortFunc(out[from:], func(a, b ranked) int { return cmp.Compare(a.id, b.id) })
+	}
+	return out
 }
 
 // Nodes lists nodes by id, of one definition or all.

@@ -9,7 +9,6 @@ import (
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
 	"substrate/coordinator/grant"
-	"substrate/coordinator/sched"
 )
 
 // state is the cluster as the loop knows it. After a start it is what the store says.
@@ -39,10 +38,11 @@ type state struct {
 	nodes       map[coordinator.NodeID]*node
 	absent      map[coordinator.NodeID]*node // without a stream, and not yet given up
 
-	resumed     bool      // what a crash cut short has been looked for
-	dirty       bool      // something a decision depends on has changed
-	estimateDue time.Time // when estimates that were left out are caught up with
-	admission   uint64    // grows when configuration, grants or nodes' hardware change
+	resumed   bool // what a crash cut short has been looked for
+	dirty     bool // something a decision depends on has changed
+	core      core
+	now       func() time.Time
+	admission uint64 // grows when configuration, grants or nodes' hardware change
 }
 
 // organization is an organisation with its grant as stored.
@@ -81,7 +81,6 @@ type allocation struct {
 	task    uint32
 	record  allocRecord
 	touched bool
-	wait    *sched.Wait // why it waits, as of the last decision
 }
 
 // stopReason says why the coordinator asked for an end, "" when it did not.

@@ -66,6 +66,7 @@ func (t *tx) group() {
 
 // touch marks an allocation as changed; it is written once per turn, as it stands at the end.
 func (t *tx) touch(a *allocation) {
+	t.state.changed(a)
 	if !a.touched {
 		a.touched = true
 		t.touched = append(t.touched, a)

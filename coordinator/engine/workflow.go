@@ -60,7 +60,7 @@ func (e *Engine) StartWorkflow(ctx context.Context, c Caller, in StartWorkflow) 
 		}
 		id, err = e.accept(t, op, rec)
 		return err
-	}, func(s *state) { res.Workflow = s.workflows[id].view(true) })
+	}, func(s *state) { res.Workflow = s.workflows[id].view(s, true) })
 	return res, err
 }
 
@@ -303,7 +303,7 @@ func (e *Engine) CancelWorkflow(ctx context.Context, c Caller, ref, jobName stri
 			t.cancel(a, "cancelled by "+c.Name)
 		}
 		return nil
-	}, func(s *state) { view = s.workflows[id].view(true) })
+	}, func(s *state) { view = s.workflows[id].view(s, true) })
 	return view, err
 }
 
