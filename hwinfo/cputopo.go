@@ -9,7 +9,7 @@ import (
 // place is where a CPU sits; -1 is unknown.
 type place struct{ drawer, pkg, die, core int }
 
-// places of the text itself: x86 says "physical id", LoongArch and MIPS say "package". nil: it does not say.
+// places of the text itself: x86 says "physical id", LoongArch and MIPS say "package"; none speaks of dies. nil: it does not say.
 func (t *cpuText) places() []place {
 	id := func(rec cpuRecord, keys ...string) int {
 		for _, k := range keys {
@@ -22,7 +22,10 @@ func (t *cpuText) places() []place {
 	var out []place
 	stated := false
 	for _, rec := range t.cpus {
-		p := place{pkg: id(rec, "physical id", "package"), core: id(rec, "core id", "core")}
+		p := place{pkg: id(rec, "physical id", "package"), die: -1, core: id(rec, "core id", "core")}
+		if t.form == formS390 {
+			p.drawer = drawerOf(id(rec, "drawer id"), id(rec, "book id"))
+		}
 		stated = stated || p.core >= 0
 		out = append(out, p)
 	}
@@ -31,6 +34,9 @@ func (t *cpuText) places() []place {
 	}
 	return out
 }
+
+// drawerOf is one number for a drawer and a book in it: s390x numbers sockets anew in each book of each drawer.
+func drawerOf(drawer, book int) int { return (drawer+1)<<16 | (book + 1) }
 
 // level maps the kernel's ways of saying "no such level" to -1.
 func level(n int) int {
@@ -205,8 +211,8 @@ func (r *reader) placesByID(online []int, form cpuForm) []place {
 			p.core = r.levelOf(dir+"core_id", id)
 			p.pkg = r.optionalLevel(dir + "physical_package_id")
 			p.die = r.optionalLevel(dir + "die_id")
-			if form == formS390 { // sockets are numbered anew in each book of each drawer
-				p.drawer = (r.optionalLevel(dir+"drawer_id")+1)<<16 | (r.optionalLevel(dir+"book_id") + 1)
+			if form == formS390 {
+				p.drawer = drawerOf(r.optionalLevel(dir+"drawer_id"), r.optionalLevel(dir+"book_id"))
 			}
 		} else if !absent(err) {
 			r.warn(dir+"core_id", err)
