@@ -134,6 +134,7 @@ type host struct {
 	mu    sync.Mutex
 	runs  map[coordinator.RunID]*RunStatus
 	begun map[coordinator.RunID]int
+	more  func(*hwinfo.Facts) // adds to the report
 	// matches tells which definitions' conditions are true; nil: all.
 	matches func(coordinator.DefinitionID) bool
 }
@@ -155,6 +156,9 @@ func (h *host) serve(ctx context.Context, t testing.TB, e *Engine) {
 	facts := hwinfo.Facts{Hostname: string(h.id)}
 	memory := uint64(64 << 30)
 	facts.CPU.Cores, facts.CPU.LogicalCPUs, facts.Memory.Total = &h.cores, &h.cores, &memory
+	if h.more != nil {
+		h.more(&facts)
+	}
 	raw, err := json.Marshal(facts)
 	if err != nil {
 		t.Error(err)

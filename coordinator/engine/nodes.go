@@ -28,6 +28,7 @@ type node struct {
 	known        bool   // capacity can be promised
 	capacity     coordinator.Hardware
 	hardwareKeys map[string]string
+	detail       detail
 	warnings     []NodeWarning
 	drift        string
 
@@ -79,6 +80,7 @@ func (n *node) schedNode() sched.Node {
 	out := sched.Node{
 		ID: n.id, Definition: n.record.Definition, Cores: n.capacity.Cores, Threads: n.capacity.Threads,
 		Memory: n.capacity.Memory, Devices: n.capacity.Devices,
+		GPUs: n.detail.gpus, Links: n.detail.links, LinksKnown: n.detail.linksKnown, Domains: n.detail.domains,
 	}
 	status := n.status()
 	out.Schedulable = status == NodeReady
@@ -102,6 +104,7 @@ func (n *node) learn(facts hwinfo.Facts, raw []byte, warnings []NodeWarning) {
 	n.learned++
 	n.capacity, n.known = inventory.Capacity(facts)
 	n.hardwareKeys = inventory.Annotations(facts)
+	n.detail = detailOf(&facts)
 }
 
 // assign moves a node to the definition its conditions say, and tells when that changes something.

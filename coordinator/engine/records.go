@@ -76,9 +76,17 @@ type attemptRecord struct {
 
 // rankRecord is one node's share of a run.
 type rankRecord struct {
-	Node  coordinator.NodeID `json:"node"`
-	State RunState           `json:"state"`
-	End   *RunStatus         `json:"end,omitempty"`
+	Node    coordinator.NodeID `json:"node"`
+	State   RunState           `json:"state"`
+	Devices []string           `json:"devices,omitempty"` // GPUs by PCI address, where the node's report names them
+	Cores   []domainCores      `json:"cores,omitempty"`   // by NUMA domain, where it tells those
+	End     *RunStatus         `json:"end,omitempty"`
+}
+
+// domainCores is a number of whole cores in one NUMA domain.
+type domainCores struct {
+	Domain int    `json:"domain"`
+	Cores  uint32 `json:"cores"`
 }
 
 // nodeRecord is what is stored of a node.

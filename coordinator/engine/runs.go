@@ -29,6 +29,9 @@ func (s *state) startRun(a *allocation, id coordinator.NodeID) *StartRun {
 	if spec.ProcsPerNode > 0 {
 		env = append(env, "SUBSTRATE_PROCS_PER_NODE="+fmt.Sprint(spec.ProcsPerNode))
 	}
+	if n := s.nodes[id]; n != nil && rank >= 0 {
+		env = append(env, n.visible(a.record.Ranks[rank].Devices)...)
+	}
 	return &StartRun{
 		Run: a.run(), Fence: s.fence, Job: spec, Env: env, UnixUser: w.record.Owner.UnixUser,
 		Walltime: spec.Walltime, KillAfter: s.config.Scheduler.KillTimeout, Rank: uint32(max(rank, 0)), Nodes: nodes,

@@ -34,6 +34,9 @@ func (t *tx) place(a *allocation, start *sched.Start) {
 	r.Ranks = make([]rankRecord, len(start.Nodes))
 	for i, id := range start.Nodes {
 		r.Ranks[i] = rankRecord{Node: id, State: RunStarting}
+		if i < len(start.Shares) {
+			r.Ranks[i].take(t.state.nodes[id], &start.Shares[i])
+		}
 	}
 	t.set(a, coordinator.StatusStarting)
 	for _, id := range start.Nodes {
@@ -106,7 +109,7 @@ func (s *state) placement(t *tx, a *allocation, env *expr.PriorityEnv) sched.Pla
 	}
 	return sched.Placement{
 		ID: a.id, Array: array, Workflow: j.workflow.id, Class: j.spec.Class, Priority: s.priority(t, a, env),
-		Started: started, Walltime: j.spec.Walltime, Nodes: a.nodeIDs(), Resources: j.spec.Resources,
+		Started: started, Walltime: j.spec.Walltime, Nodes: a.nodeIDs(), Shares: s.shares(a), Resources: j.spec.Resources,
 		Ending: a.record.Stop != "",
 	}
 }

@@ -292,6 +292,9 @@ func (s *Session) Hardware(ctx context.Context, r HardwareReport) error {
 			t.state.admission++
 		}
 		t.state.changedNode(n)
+		for _, a := range n.active { // what they have is named by what the report lists
+			t.state.changed(a)
+		}
 		return nil
 	})
 }
