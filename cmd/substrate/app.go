@@ -17,6 +17,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"substrate/strictyaml"
 )
 
 // app is one run of the program: its streams, its environment and the flags every command has.
@@ -99,8 +102,34 @@ func (a *app) root() *cobra.Command {
 		groupsNeedVerbs(c)
 	}
 	a.completeArguments(root)
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return usagef("%v", err) })
+	root.SetFlagErrorFunc(flagError)
 	return root
+}
+
+// flagError names the nearest flag that the command has.
+func flagError(c *cobra.Command, err error) error {
+	hint := "see `" + c.CommandPath() + " --help`"
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) {
+		var names []string
+		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, "--"+f.Name) })
+		if len(unknown.GetSpecifiedName()) > 1 { // one letter is near to every other
+			hint = didYouMean("--"+unknown.GetSpecifiedName(), names, hint)
+		}
+	}
+	return failf(exitUsage, hint, "cannot run %s: %v", c.CommandPath(), err)
+}
+
+// didYouMean is a hint that names the nearest of words before the rest, if one is near.
+func didYouMean(word string, words []string, rest string) string {
+	near := strictyaml.Nearest(word, words, 1)
+	if len(near) == 0 {
+		return rest
+	}
+	if rest != "" {
+		rest = " " + strings.ToUpper(rest[:1]) + rest[1:]
+	}
+	return "did you mean " + near[0] + "?" + rest
 }
 
 // groupsNeedVerbs makes `substrate node` and `substrate node nonsense` usage errors instead of silent help.
@@ -117,10 +146,12 @@ func groupsNeedVerbs(c *cobra.Command) {
 					verbs = append(verbs, sub.Name())
 				}
 			}
+			hint := "see `" + cmd.CommandPath() + " --help`"
 			if len(args) > 0 {
-				return usagef("unknown command %q for %q, expected one of %s", args[0], cmd.CommandPath(), strings.Join(verbs, ", "))
+				return failf(exitUsage, didYouMean(args[0], verbs, hint), "unknown command %q for %q, expected one of %s",
+					args[0], cmd.CommandPath(), strings.Join(verbs, ", "))
 			}
-			return usagef("%q needs one of %s", cmd.CommandPath(), strings.Join(verbs, ", "))
+			return failf(exitUsage, hint, "%q needs one of %s", cmd.CommandPath(), strings.Join(verbs, ", "))
 		}
 	}
 }

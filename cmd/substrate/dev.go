@@ -357,7 +357,7 @@ func (d *dev) report(ctx context.Context, id string) error {
 	}
 	a.say("")
 	if !a.terminal { // else it still stands there
-		if err := a.showTable(a.jobTable(w)); err != nil {
+		if err := a.showTable(a.jobTable(w, false)); err != nil {
 			return err
 		}
 		a.say("")

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"substrate/coordinator/config"
 	"substrate/proto/apiv1"
 )
 
@@ -37,8 +39,10 @@ type failure struct {
 
 func (f *failure) Error() string { return f.message }
 
+const seeHelp = "see `substrate help`"
+
 func usagef(format string, args ...any) error {
-	return &failure{code: exitUsage, message: fmt.Sprintf(format, args...), hint: "see `substrate help`"}
+	return &failure{code: exitUsage, message: fmt.Sprintf(format, args...), hint: seeHelp}
 }
 
 func asUsage(err error) error {
@@ -46,7 +50,13 @@ func asUsage(err error) error {
 	if errors.As(err, &f) {
 		return err
 	}
-	return &failure{code: exitUsage, message: err.Error(), hint: "see `substrate help`"}
+	// cobra's own words for an unknown command have the nearest ones below them.
+	message, near, _ := strings.Cut(err.Error(), "\n\nDid you mean this?")
+	hint := seeHelp
+	if names := strings.Fields(near); len(names) > 0 {
+		hint = "did you mean " + strings.Join(names, " or ") + "? See `substrate help`"
+	}
+	return &failure{code: exitUsage, message: message, hint: hint}
 }
 
 func failf(code int, hint, format string, args ...any) error {
@@ -159,6 +169,15 @@ func printError(w io.Writer, err error) {
 	}
 }
 
+// hinted gives an error with that exit code a hint, if it has none.
+func hinted(err error, code int, hint string) error {
+	var f *failure
+	if errors.As(err, &f) && f.code == code && f.hint == "" {
+		f.hint = hint
+	}
+	return err
+}
+
 // firstSentence is "cannot set the configuration" of "cannot set the configuration: f.yaml:3:1: …".
 func firstSentence(message string) string {
 	for i := range message {
@@ -169,7 +188,7 @@ func firstSentence(message string) string {
 	return message
 }
 
-// printDiagnostics writes `file:line:col: severity: message` and the hint below it.
+// printDiagnostics writes `file:line:col: severity: message [lint]` and the hint below it.
 func printDiagnostics(w io.Writer, ds []*apiv1.Diagnostic) {
 	for _, d := range ds {
 		place := d.GetFile()
@@ -186,7 +205,11 @@ func printDiagnostics(w io.Writer, ds []*apiv1.Diagnostic) {
 		if path != "" {
 			path += ": "
 		}
-		fmt.Fprintf(w, "%s%s: %s%s\n", place, d.GetSeverity(), path, d.GetMessage())
+		code := ""
+		if d.GetSeverity() == "warning" && slices.Contains(config.LintCodes(), d.GetCode()) {
+			code = " [" + d.GetCode() + "]" // what lints.silence takes
+		}
+		fmt.Fprintf(w, "%s%s: %s%s%s\n", place, d.GetSeverity(), path, d.GetMessage(), code)
 		if d.GetHint() != "" {
 			fmt.Fprintf(w, "  hint: %s\n", d.GetHint())
 		}

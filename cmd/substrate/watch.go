@@ -23,7 +23,7 @@ func (a *app) watchWorkflow(ctx context.Context, id string, follow bool) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	v := &view{app: a, seen: map[string]string{}}
-	logs := &logs{app: a, workflow: id, following: map[string]bool{}, slots: make(chan struct{}, followLimit)}
+	logs := newLogs(a, id)
 	live := a.terminal && !follow && a.output != "json" && a.output != "yaml" && !a.quiet
 	var down time.Time
 	for {
@@ -50,7 +50,7 @@ func (a *app) watchWorkflow(ctx context.Context, id string, follow bool) error {
 				v.changes(w)
 			}
 			if follow {
-				logs.follow(ctx, w)
+				logs.follow(ctx, w, ended(w.GetStatus()))
 			}
 			if ended(w.GetStatus()) {
 				return v.finish(ctx, w, logs, live)
@@ -79,7 +79,7 @@ type view struct {
 
 func (v *view) redraw(w *apiv1.Workflow) {
 	lines := fieldLines([]field{{"Workflow", w.GetId() + " (" + w.GetName() + ")"}, {"Status", w.GetStatus()}, {"Jobs", counts(w.GetCounts())}})
-	lines = append(lines, v.app.lines(v.app.jobTable(w))...)
+	lines = append(lines, v.app.lines(v.app.jobTable(w, false))...)
 	if most := terminalRows() - 2; most > 3 && len(lines) > most {
 		hidden := len(lines) - most + 1
 		lines = append(lines[:most-1], fmt.Sprintf("… and %d more", hidden))
@@ -110,7 +110,10 @@ func (v *view) changes(w *apiv1.Workflow) {
 		if n := strings.Join(j.GetNodes(), ","); n != "" {
 			text += " on " + n
 		}
-		if e := exitText(j); e != "" && e != "0" {
+		switch e := exitText(j); {
+		case j.GetSignal() != 0:
+			text += ", " + e
+		case e != "" && e != "0":
 			text += ", exit " + e
 		}
 		if j.GetAttempt() > 1 {
@@ -118,7 +121,7 @@ func (v *view) changes(w *apiv1.Workflow) {
 		}
 		if r := j.GetReason(); r != nil && (j.GetStatus() == "queued" || j.GetStatus() == "pending") {
 			text += " (" + r.GetCode() + ")"
-		} else if j.GetMessage() != "" {
+		} else if j.GetMessage() != "" && !saidByExit(j) {
 			text += " (" + j.GetMessage() + ")"
 		}
 		if v.seen[j.GetId()] == text {
@@ -142,7 +145,17 @@ func (v *view) finish(ctx context.Context, w *apiv1.Workflow, l *logs, live bool
 	if ctx.Err() != nil {
 		return interrupted()
 	}
-	return failf(exitFailed, "see `substrate workflow describe "+w.GetId()+"`", "cannot finish workflow %s: it is %s", w.GetId(), w.GetStatus())
+	return failf(exitFailed, endHint(w), "cannot finish workflow %s: it is %s", w.GetId(), w.GetStatus())
+}
+
+// endHint leads to the output of the first job that did not finish, if it has some.
+func endHint(w *apiv1.Workflow) string {
+	for _, j := range w.GetJobs() {
+		if j.GetStatus() != "finished" && j.GetStatus() != "cancelled" && j.GetStarted() != nil {
+			return "see `substrate workflow log " + w.GetId() + " " + j.GetName() + "`"
+		}
+	}
+	return "see `substrate workflow describe " + w.GetId() + "`"
 }
 
 // logs follows the output of jobs as they start.
@@ -152,10 +165,16 @@ type logs struct {
 	following map[string]bool // allocation#attempt
 	slots     chan struct{}
 	tasks     sync.WaitGroup
+	stream    string // this one only, or ""
+	split     bool   // what went to standard error goes there
 }
 
-// follow begins to read the output of what has newly started.
-func (l *logs) follow(ctx context.Context, w *apiv1.Workflow) {
+func newLogs(a *app, workflow string) *logs {
+	return &logs{app: a, workflow: workflow, following: map[string]bool{}, slots: make(chan struct{}, followLimit)}
+}
+
+// follow begins to read the output of what has newly started; with last, of all that is left.
+func (l *logs) follow(ctx context.Context, w *apiv1.Workflow, last bool) {
 	for _, j := range w.GetJobs() {
 		key := fmt.Sprintf("%s#%d", j.GetId(), j.GetAttempt())
 		if j.GetStarted() == nil || l.following[key] {
@@ -164,7 +183,7 @@ func (l *logs) follow(ctx context.Context, w *apiv1.Workflow) {
 		select {
 		case l.slots <- struct{}{}:
 		default:
-			if !ended(w.GetStatus()) {
+			if !last {
 				return // the next round finds a free slot
 			}
 			l.slots <- struct{}{} // the rest, one after another
@@ -180,10 +199,14 @@ func (l *logs) follow(ctx context.Context, w *apiv1.Workflow) {
 func (l *logs) read(ctx context.Context, job string, attempt uint32) {
 	a := l.app
 	out := ranked{app: a, prefix: job + " | "}
-	r := a.logReader(&apiv1.ReadLogRequest{Workflow: l.workflow, Job: job, Attempt: attempt, Follow: true}, func(d *apiv1.LogData) error {
+	write := func(d *apiv1.LogData) error {
 		out.write(a.out, d)
 		return nil
-	})
+	}
+	if l.split {
+		write = out.split
+	}
+	r := a.logReader(&apiv1.ReadLogRequest{Workflow: l.workflow, Job: job, Attempt: attempt, Stream: l.stream, Follow: true}, write)
 	err := a.resume(ctx, true, func() (bool, error) { return r.read(ctx) }) // who watches the workflow says it
 	out.end()
 	if err != nil && ctx.Err() == nil && exitCode(err) != exitNotFound {
@@ -219,6 +242,16 @@ func (r *ranked) write(to io.Writer, d *apiv1.LogData) {
 		r.writers = append(r.writers, p)
 	}
 	p.write(d.GetData())
+}
+
+// split is write for one who wants the two streams apart.
+func (r *ranked) split(d *apiv1.LogData) error {
+	to := r.app.out
+	if d.GetStream() == "stderr" {
+		to = r.app.errOut
+	}
+	r.write(to, d)
+	return nil
 }
 
 // end writes last lines that no newline ended.

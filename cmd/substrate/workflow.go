@@ -161,7 +161,7 @@ func (a *app) workflowStatusCommand() *cobra.Command {
 			}
 			return a.describe(w, w.GetId(), []field{
 				{"Workflow", w.GetId()}, {"Name", w.GetName()}, {"Status", w.GetStatus()}, {"Jobs", counts(w.GetCounts())},
-			}, a.jobTable(w))
+			}, a.jobTable(w, a.output == "wide"))
 		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the jobs until the end; exit 0 only if all finished")
@@ -169,11 +169,18 @@ func (a *app) workflowStatusCommand() *cobra.Command {
 }
 
 // jobTable has one row for each job, or task.
-func (a *app) jobTable(w *apiv1.Workflow) table {
-	t := table{head: []string{"JOB", "STATUS", "NODE", "TIME", "EXIT", "NOTE", "CLASS", "ATTEMPT", "DEFINITION", "PREEMPTED", "FAILURES"}, wide: 6}
+func (a *app) jobTable(w *apiv1.Workflow, wide bool) table {
+	t := table{head: []string{"JOB", "STATUS", "NODE", "TIME", "EXIT"}}
+	if wide {
+		t.head = append(t.head, "CLASS", "ATTEMPT", "DEFINITION", "PREEMPTED", "FAILURES")
+	}
+	t.head = append(t.head, "NOTE") // last: it is the longest
 	for _, j := range w.GetJobs() {
-		t.add(j.GetId(), j.GetName(), j.GetStatus(), strings.Join(j.GetNodes(), ","), a.ran(j), exitText(j), note(j),
-			j.GetClass(), nonzero(j.GetAttempt()), j.GetDefinition(), nonzero(j.GetPreemptedCount()), nonzero(j.GetFailureCount()))
+		row := []string{j.GetName(), j.GetStatus(), strings.Join(j.GetNodes(), ","), a.ran(j), exitText(j)}
+		if wide {
+			row = append(row, j.GetClass(), nonzero(j.GetAttempt()), j.GetDefinition(), nonzero(j.GetPreemptedCount()), nonzero(j.GetFailureCount()))
+		}
+		t.add(j.GetId(), append(row, note(j))...)
 	}
 	return t
 }
@@ -220,10 +227,21 @@ func note(j *apiv1.Job) string {
 	if len(j.GetDependsOn()) > 0 && j.GetStatus() == "pending" && j.GetReason() == nil {
 		parts = append(parts, "waits for "+strings.Join(j.GetDependsOn(), ", "))
 	}
-	if j.GetMessage() != "" {
+	if j.GetMessage() != "" && !saidByExit(j) {
 		parts = append(parts, j.GetMessage())
 	}
 	return strings.Join(parts, "; ")
+}
+
+// saidByExit reports whether a job's message is no more than its exit code or signal, which stand beside it.
+func saidByExit(j *apiv1.Job) bool {
+	switch j.GetMessage() {
+	case fmt.Sprintf("exit code %d", j.GetExitCode()):
+		return j.ExitCode != nil
+	case fmt.Sprintf("killed by signal %d", j.GetSignal()):
+		return j.GetSignal() != 0
+	}
+	return false
 }
 
 func (a *app) describeWorkflow(cmd *cobra.Command, args []string) error {
@@ -231,13 +249,11 @@ func (a *app) describeWorkflow(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	t := a.jobTable(w)
-	t.wide = 0 // a description leaves nothing out
 	return a.describe(w, w.GetId(), []field{
 		{"Workflow", w.GetId()}, {"Name", w.GetName()}, {"Status", w.GetStatus()}, {"User", w.GetUser()}, {"Group", w.GetGroup()},
 		{"Organization", w.GetOrganization()}, {"Submitted", when(w.GetSubmitted())}, {"Started", when(w.GetStarted())}, {"Ended", when(w.GetEnded())},
 		{"Jobs", counts(w.GetCounts())},
-	}, t)
+	}, a.jobTable(w, true)) // a description leaves nothing out
 }
 
 func (a *app) workflowCancelCommand() *cobra.Command {
@@ -402,61 +418,11 @@ func (a *app) printEvent(e *apiv1.Event) error {
 		if job == "" {
 			job = "-"
 		}
-		message := printable(e.GetMessage())
+		message := cell([]string{e.GetMessage()}, 0)
 		if a.output == "wide" && len(e.GetMetadata()) > 0 {
 			message += " [" + printable(pairs(e.GetMetadata())) + "]"
 		}
 		fmt.Fprintf(a.out, "%-20s  %-22s  %-16s  %s\n", when(e.GetTime()), printable(e.GetKind()), printable(job), message)
 	}
 	return nil
-}
-
-func (a *app) workflowLogCommand() *cobra.Command {
-	req := &apiv1.ReadLogRequest{}
-	cmd := &cobra.Command{
-		Use: "log ID [JOB]", Short: "Print a job's output", Args: cobra.RangeArgs(1, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			req.Workflow = args[0]
-			if len(args) > 1 {
-				req.Job = args[1]
-			}
-			switch req.GetStream() {
-			case "", "stdout", "stderr":
-			default:
-				return usagef("unknown stream %q, expected stdout or stderr", req.GetStream())
-			}
-			return a.readLog(cmd.Context(), req)
-		},
-	}
-	cmd.Flags().BoolVarP(&req.Follow, "follow", "f", false, "wait for more until the job ends")
-	cmd.Flags().Uint32Var(&req.Attempt, "attempt", 0, "this attempt instead of the newest")
-	cmd.Flags().StringVar(&req.Stream, "stream", "", "stdout or stderr only")
-	return cmd
-}
-
-// readLog prints the bytes as the job wrote them; what it wrote to standard error goes there. Several
-// nodes write at one time, so a multinode job's lines come whole and begin with their rank.
-func (a *app) readLog(ctx context.Context, req *apiv1.ReadLogRequest) error {
-	ranks := ranked{app: a}
-	defer ranks.end()
-	r := a.logReader(req, func(d *apiv1.LogData) error {
-		w := a.out
-		if d.GetStream() == "stderr" {
-			w = a.errOut
-		}
-		if d.GetRanks() > 1 {
-			ranks.write(w, d)
-			return nil
-		}
-		if _, err := w.Write(d.GetData()); err != nil {
-			return fmt.Errorf("cannot write the output: %w", err)
-		}
-		a.flush()
-		return nil
-	})
-	if req.GetFollow() {
-		return a.resume(ctx, false, func() (bool, error) { return r.read(ctx) })
-	}
-	_, err := r.read(ctx)
-	return err
 }
