@@ -130,6 +130,7 @@ func conflict(s Snapshot, list []Placement) string {
 // placementOf is the placement that a start becomes.
 func placementOf(r Request, st Start, now time.Time) Placement {
 	return Placement{ID: r.ID, Workflow: r.Workflow, Class: r.Class, Priority: r.Priority, Started: now,
+		Organization: r.Organization, Group: r.Group, Submitted: r.Submitted, Preemptible: r.Preemptible, PreemptionsLeft: r.PreemptionsLeft,
 		Walltime: r.Walltime, Nodes: st.Nodes, Shares: st.Shares, Resources: r.Resources, Array: r.Array}
 }
 
@@ -146,6 +147,22 @@ func apply(s Snapshot, p Plan) Snapshot {
 		s.Placements = append(s.Placements, placementOf(requests[st.ID], st, s.Now))
 	}
 	s.Requests = slices.DeleteFunc(slices.Clone(s.Requests), func(r Request) bool { return started[r.ID] })
+	for _, d := range p.Drops {
+		started[d.For] = true
+	}
+	s.Holds = slices.DeleteFunc(slices.Clone(s.Holds), func(h Hold) bool { return started[h.For] })
+	s.Placements = slices.Clone(s.Placements)
+	for _, st := range p.Stops {
+		i := slices.IndexFunc(s.Placements, func(p Placement) bool { return p.ID == st.ID })
+		s.Placements[i].Ending, s.Placements[i].KillAt = true, st.KillAt
+	}
+	for _, plan := range p.Preempts {
+		s.Holds = append(s.Holds, plan.Hold)
+		for _, v := range plan.Victims {
+			i := slices.IndexFunc(s.Placements, func(p Placement) bool { return p.ID == v.ID })
+			s.Placements[i].Ending, s.Placements[i].KillAt = true, v.KillAt
+		}
+	}
 	return s
 }
 
@@ -154,7 +171,11 @@ func plannedEnd(s Snapshot, p Placement) time.Time {
 	if p.Walltime > 0 {
 		end = p.Started.Add(p.Walltime).Add(s.Config.PreemptionNotice)
 	}
-	if notice := s.Now.Add(s.Config.PreemptionNotice); p.Ending && (end.IsZero() || notice.Before(end)) {
+	notice := s.Now.Add(s.Config.PreemptionNotice)
+	if !p.KillAt.IsZero() && p.KillAt.Before(notice) {
+		notice = p.KillAt
+	}
+	if p.Ending && (end.IsZero() || notice.Before(end)) {
 		end = notice
 	}
 	if soon := s.Now.Add(time.Second); !end.IsZero() && end.Before(soon) {

@@ -44,6 +44,11 @@ type claim struct {
 	from, to time.Duration
 	ending   bool // a stop is under way
 	plan     bool // nothing is occupied yet
+	occupant
+	killAt time.Duration // with ending; 0: not known
+	hold   *hold         // it is one: it occupies its nodes for the holder
+	victim int           // holds that wait for its end
+	gone   bool          // scratch: as if it had ended
 }
 
 // atNever marks the plan of a request that no known end lets start.
@@ -69,6 +74,7 @@ type token struct {
 	total  uint64
 	used   uint64
 	claims []*claim
+	holds  []*claim
 	plans  []*claim
 	freed  uint64 // grows with each claim that ends
 }

@@ -27,10 +27,14 @@ type cluster struct {
 	began    time.Duration // of the decision
 	now      time.Duration // later than that while estimates step forward
 	freed    uint64        // grows whenever something may have got free
-	altered  uint64        // grows whenever nodes, definitions or totals change
-	planned  []*node       // nodes that carry plans
-	licensed []*token      // tokens that are in plans
-	touched  []*node       // out of the index for a moment
+	batch    int           // claims of class batch
+	marked   int           // claims that are preemptible
+	windows  []Window
+	draining map[*node]bool
+	altered  uint64   // grows whenever nodes, definitions or totals change
+	planned  []*node  // nodes that carry plans
+	licensed []*token // tokens that are in plans
+	touched  []*node  // out of the index for a moment
 	scratch  tally
 	span     usage           // scratch
 	times    []time.Duration // scratch
@@ -51,6 +55,8 @@ func newCluster() *cluster {
 		nodes:  make(map[coordinator.NodeID]*node),
 		claims: make(map[coordinator.AllocationID]*claim),
 		arrays: make(map[string]*array),
+
+		draining: make(map[*node]bool),
 	}
 }
 
@@ -92,7 +98,7 @@ func (c *cluster) configure(notice time.Duration, defs []Definition, tokens map[
 func (c *cluster) nodeOf(id coordinator.NodeID) *node {
 	n := c.nodes[id]
 	if n == nil {
-		n = &node{id: id, weight: weigh(id), def: c.limbo, perCore: 1, firstEnd: never}
+		n = &node{id: id, weight: weigh(id), def: c.limbo, perCore: 1, firstEnd: never, latest: -never, rate: math.MaxUint64}
 		c.nodes[id] = n
 	}
 	return n
@@ -107,6 +113,10 @@ func (c *cluster) setNode(spec *Node) {
 	c.detach(n)
 	n.spec, n.known = *spec, true
 	c.attach(n)
+	delete(c.draining, n)
+	if n.spec.Draining {
+		c.draining[n] = true
+	}
 }
 
 func (c *cluster) removeNode(id coordinator.NodeID) {
@@ -115,6 +125,7 @@ func (c *cluster) removeNode(id coordinator.NodeID) {
 		return
 	}
 	c.detach(n)
+	delete(c.draining, n)
 	n.spec, n.known = Node{}, false
 	c.attach(n)
 	c.dropNode(n)
@@ -122,7 +133,7 @@ func (c *cluster) removeNode(id coordinator.NodeID) {
 
 // dropNode forgets a node that is neither known nor named by a claim.
 func (c *cluster) dropNode(n *node) {
-	if !n.known && len(n.claims) == 0 {
+	if !n.known && len(n.claims)+len(n.holds) == 0 {
 		delete(c.nodes, n.id)
 	}
 }
@@ -139,6 +150,7 @@ func (c *cluster) attach(n *node) {
 		def.nodes = slices.Insert(def.nodes, i, n)
 	}
 	n.read(def, c)
+	n.closed = c.closedFor(n.id)
 	n.recount()
 	def.maxTPC = max(def.maxTPC, n.perCore)
 	c.index(n)
@@ -181,6 +193,9 @@ func (c *cluster) claimOf(p *Placement) *claim {
 		id: p.ID, workflow: p.Workflow, need: c.needOf(&p.Resources), array: c.arrayOf(p.Array),
 		from: -never, to: never, ending: p.Ending,
 	}
+	if p.Ending && !p.KillAt.IsZero() {
+		h.killAt = since(p.KillAt)
+	}
 	if p.Walltime > 0 {
 		h.to = later(later(since(p.Started), p.Walltime), c.notice)
 	}
@@ -208,15 +223,16 @@ func (c *cluster) put(h *claim) {
 
 // account books what a claim takes of the cluster, not of nodes.
 func (c *cluster) account(h *claim, put bool) {
+	more := 1
+	if !put {
+		more = -1
+	}
+	c.census(h, more)
 	for _, a := range h.need.tokens {
-		t := c.tokens[a.kind]
 		if put {
-			t.used += a.n
-			t.claims = append(t.claims, h)
+			c.tokens[a.kind].add(h, a.n)
 		} else {
-			t.used -= a.n
-			t.claims = without(t.claims, h)
-			t.freed++
+			c.tokens[a.kind].remove(h, a.n)
 		}
 	}
 	switch {
@@ -234,7 +250,7 @@ func (c *cluster) take(claims ...*claim) {
 	for _, h := range claims {
 		for _, n := range h.nodes {
 			c.touch(n)
-			n.claims = without(n.claims, h)
+			n.drop(h)
 		}
 		c.account(h, false)
 		if c.journal != nil {
@@ -262,6 +278,19 @@ func (c *cluster) settle() {
 	c.freed++
 }
 
+// census counts those who may have to give way.
+func (c *cluster) census(h *claim, more int) {
+	if h.hold != nil {
+		return
+	}
+	if h.class == coordinator.ClassBatch {
+		c.batch += more
+	}
+	if h.preemptible {
+		c.marked += more
+	}
+}
+
 // rewind undoes what is in the journal and ends it.
 func (c *cluster) rewind() {
 	moves := *c.journal
@@ -270,9 +299,9 @@ func (c *cluster) rewind() {
 		for _, n := range m.h.nodes {
 			c.touch(n)
 			if m.put {
-				n.claims = without(n.claims, m.h)
+				n.drop(m.h)
 			} else {
-				n.claims = append(n.claims, m.h)
+				n.join(m.h)
 			}
 		}
 		c.account(m.h, !m.put)
@@ -315,7 +344,11 @@ func (c *cluster) until(h *claim) time.Duration {
 	}
 	to := h.to
 	if h.ending {
-		to = min(to, later(c.began, c.notice))
+		notice := later(c.began, c.notice)
+		if h.killAt != 0 {
+			notice = min(notice, h.killAt)
+		}
+		to = min(to, notice)
 	}
 	return max(to, later(c.began, epsilon))
 }
@@ -377,14 +410,9 @@ func (c *cluster) tokensFit(w *need, from, to time.Duration, plans bool) bool {
 }
 
 func (c *cluster) tokenFits(t *token, n uint64, at time.Duration, plans bool) bool {
-	used := t.used
+	used := t.taken()
 	if at > c.now {
-		used = 0
-		for _, h := range t.claims {
-			if c.active(h, at) {
-				used += t.of(h)
-			}
-		}
+		used = t.sum(func(h *claim) bool { return c.active(h, at) })
 	}
 	if plans {
 		for _, p := range t.plans {

@@ -7,6 +7,7 @@
 //
 //	1  queue order: class, returned work, priority, submission, id; positions 1..n per class
 //	2  priority is a number of the snapshot; nothing is remembered between calls
+//	3  returned work is first in its class
 //	4  strict order within a class among allocations that overlap
 //	5  all or nothing, gangs included; array concurrency
 //	6  candidates: cheapest definition, then file order, then id; the fullest node that fits
@@ -16,7 +17,16 @@
 //	14 planned start of a blocked allocation from known ends
 //	15 backfill: easy and conservative
 //	16 estimates by stepping the same decision forward
-//	25 nothing is placed on a node that is not schedulable
+//	17 who may be made to give way: batch by class, preemptible work by group and priority
+//	18 the whole placement is tried first; no full fit, no kill
+//	19 fewest victims, least lost work, latest start, id; nobody in vain
+//	20 kills and hold are one plan; what is held is for its holder only
+//	21 the notice and its deadline
+//	22 what ends by itself within the notice is waited for
+//	23 how often work may be preempted
+//	24 the figures of each preemption
+//	25 nothing is placed on a node that is not schedulable; batch work of a drained one gets notice
+//	26 nothing is placed where maintenance would begin before it ends
 //	27 a lost node offers nothing; what is recorded there holds its tokens until it is ended
 //
 // # Order and overlap (rule 4)

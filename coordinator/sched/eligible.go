@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -63,6 +64,9 @@ const (
 
 // judge applies rule 17. owner says that the contender owns the reserved room that the occupant sits on.
 func (r *preemptRules) judge(b *contender, o *occupant, owner bool, now time.Duration) (PreemptKind, refusal) {
+	if now <= o.started { // nothing starts and is told to end by the same decision
+		return PreemptGroup, refusedMinRuntime
+	}
 	if o.class == coordinator.ClassBatch && b.class < coordinator.ClassBatch {
 		if owner && b.class == coordinator.ClassReserved {
 			return PreemptReservation, mayPreempt
@@ -110,4 +114,97 @@ func (r *preemptRules) protected(o *occupant, now time.Duration) refusal {
 		return refusedMinRuntime
 	}
 	return mayPreempt
+}
+
+// standing is what of a request decides who gives way to it, and what of it as a placement decides to whom it does.
+type standing struct {
+	preempts    []int32 // groups, ascending; shared
+	group       int32
+	left        int32
+	preemptible bool
+}
+
+// occupant is what the entry becomes when it starts.
+func (e *entry) occupant(class coordinator.Class, started time.Duration) occupant {
+	return occupant{
+		class: class, preemptible: e.preemptible, left: e.left, group: e.group,
+		priority: e.priority, submitted: e.submitted, started: started,
+	}
+}
+
+// groups numbers the groups that are named, and shares equal lists of them.
+type groups struct {
+	numbers map[coordinator.GroupID]int32
+	lists   map[string][]int32
+}
+
+func (g *groups) number(id coordinator.GroupID) int32 {
+	n, ok := g.numbers[id]
+	if !ok {
+		if g.numbers == nil {
+			g.numbers = make(map[coordinator.GroupID]int32)
+		}
+		n = int32(len(g.numbers))
+		g.numbers[id] = n
+	}
+	return n
+}
+
+// list is the numbers of groups in ascending order.
+func (g *groups) list(ids []coordinator.GroupID) []int32 {
+	if len(ids) == 0 {
+		return nil
+	}
+	key := string(appendSorted(nil, ids))
+	if list, ok := g.lists[key]; ok {
+		return list
+	}
+	list := make([]int32, 0, len(ids))
+	for _, id := range ids {
+		list = append(list, g.number(id))
+	}
+	slices.Sort(list)
+	list = slices.Compact(list)
+	if g.lists == nil || len(g.lists) >= maxLists {
+		g.lists = make(map[string][]int32)
+	}
+	g.lists[key] = list
+	return list
+}
+
+func (s *Scheduler) standingOf(r *Request) standing {
+	return standing{
+		preempts: s.groups.list(r.Preempts), group: s.groups.number(r.Group),
+		left: clamp(r.PreemptionsLeft), preemptible: r.Preemptible,
+	}
+}
+
+// claimOf is the claim of a placement with what makes it give way or not.
+func (s *Scheduler) claimOf(p *Placement) *claim {
+	h := s.c.claimOf(p)
+	h.occupant = occupant{
+		class: p.Class, preemptible: p.Preemptible, left: clamp(p.PreemptionsLeft), group: s.groups.number(p.Group),
+		priority: number(p.Priority), submitted: noAge, started: since(p.Started),
+	}
+	if !p.Submitted.IsZero() {
+		h.submitted = since(p.Submitted)
+	}
+	return h
+}
+
+func clamp(n int) int32 { return int32(min(max(n, -1), math.MaxInt32)) }
+
+// number is zero for what is none.
+func number(x float64) float64 {
+	if math.IsNaN(x) {
+		return 0
+	}
+	return x
+}
+
+func rulesOf(c *Config) preemptRules {
+	return preemptRules{
+		enabled: c.PreemptionEnabled, threshold: number(c.PreemptionThreshold), gap: number(c.PreemptionGap),
+		minRuntime: c.MinPreemptionRuntime, ageRate: c.AgeRate,
+	}
 }

@@ -183,6 +183,13 @@ func (c *cluster) allEnds() endHeap {
 			e.list = append(e.list, end{at, h})
 		}
 	}
+	for _, n := range c.nodes {
+		for _, h := range n.holds {
+			if at := c.until(h); at < never && h.nodes[0] == n {
+				e.list = append(e.list, end{at, h})
+			}
+		}
+	}
 	heap.Init(&e)
 	return e
 }

@@ -178,6 +178,8 @@ func (s *Scheduler) kept(e *entry) keptBy {
 	switch {
 	case sh.array != nil && sh.array.at(e) >= sh.limit:
 		return keptByArray
+	case sh.shut:
+		return headVerdict
 	case behind && s.config.Backfill == coordinator.BackfillNone:
 		return keptByOrder
 	case behind && sh.q.deep != nil && sh.q.deep.compare(e) <= 0:
@@ -210,6 +212,9 @@ type explainer struct {
 
 func (x *explainer) verdict(e *entry) *Verdict {
 	sh := e.shape
+	if e.hold != nil && e.hold.claim != nil {
+		return x.heldVerdict(e.hold)
+	}
 	if sh.stuck != nil {
 		return sh.stuck
 	}
@@ -281,9 +286,14 @@ func (x *explainer) triedVerdict(sh *shape, slot keptBy) *Verdict {
 		v.Reason, v.Rule, v.Text = ReasonTokenExhausted, 9, c.tokenText(sh)
 		return v
 	}
+	if w := x.windowVerdict(sh); w != nil {
+		return w
+	}
 	v.Reason, v.Rule, v.Text = ReasonInsufficientResources, 5, x.roomText(sh, near)
 	if slot == keptByNothing {
 		v.Reason, v.Rule = ReasonBackfillNoFit, 15
+	} else {
+		x.s.notePreemption(v, sh.tried)
 	}
 	return v
 }
@@ -333,7 +343,7 @@ func (c *cluster) conflict(s *shape) *claim {
 func (c *cluster) tokenText(s *shape) string {
 	for _, a := range s.need.tokens {
 		t := c.tokens[a.kind]
-		if free := left(t.total, t.used); a.n > free {
+		if free := left(t.total, t.taken()); a.n > free {
 			return fmt.Sprintf("wants %d of token %s, %d free of %d", a.n, c.tokNames.list[a.kind], free, t.total)
 		}
 	}
@@ -348,7 +358,7 @@ func (x *explainer) roomText(sh *shape, near *node) string {
 	if near == nil {
 		return text
 	}
-	return text + ", nearest node " + x.s.c.lacks(near, sh, &near.now)
+	return text + ", nearest node " + x.s.c.lacks(near, sh, &near.now) + heldFor(near)
 }
 
 // wants says what a shape asks for.
@@ -523,7 +533,7 @@ func (c *cluster) inTheWay(n *node, s *shape) []*claim {
 
 // inTheWay is the first claims to end whose tokens make enough.
 func (c *cluster) tokensInTheWay(t *token, n uint64) []*claim {
-	free := left(t.total, t.used)
+	free := left(t.total, t.taken())
 	var out []*claim
 	for _, h := range c.byEnd(t.claims) {
 		if n <= free {

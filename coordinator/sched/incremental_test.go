@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"testing"
@@ -17,7 +18,9 @@ type history struct {
 	t     *rapid.T
 	s     *Scheduler
 	facts Snapshot
-	next  int // number of the next request or placement
+	next  int  // number of the next request or placement
+	rough bool // there is preemption
+	known map[coordinator.AllocationID]Request
 }
 
 // TestIncrementalEqualsFresh: whatever happened before, plan, positions, verdicts and estimates are those of
@@ -42,6 +45,9 @@ func (h *history) feed() {
 	for _, r := range h.facts.Requests {
 		h.s.Submit(r)
 	}
+	for _, held := range h.facts.Holds {
+		h.s.SetHold(held)
+	}
 	for _, n := range h.facts.Nodes {
 		h.s.SetNode(n)
 	}
@@ -54,6 +60,12 @@ func (h *history) decide() {
 	got := h.s.Decide(h.facts.Now)
 	if !slices.EqualFunc(got.Starts, want.Starts, func(a, b Start) bool { return reflect.DeepEqual(a, b) }) {
 		h.t.Fatalf("starts\n got %+v\nwant %+v\nof %+v", got.Starts, want.Starts, h.facts)
+	}
+	if !reflect.DeepEqual(got.Preempts, want.Preempts) || !reflect.DeepEqual(got.Drops, want.Drops) {
+		h.t.Fatalf("preempts\n got %+v %+v\nwant %+v %+v\nof %+v", got.Preempts, got.Drops, want.Preempts, want.Drops, h.facts)
+	}
+	if broken := checkPreempts(h.facts, want); broken != "" {
+		h.t.Fatalf("%s\nplan %+v\nof %+v", broken, want, h.facts)
 	}
 	h.facts = apply(h.facts, want)
 	for _, w := range want.Waits {
@@ -116,6 +128,9 @@ func (h *history) change() {
 	case what == 9:
 		other := drawSnapshot(t)
 		f.Config, f.Tokens = other.Config, other.Tokens
+		if h.rough {
+			roughenConfig(t, &f.Config)
+		}
 		if between(t, "definitions", 0, 1) == 0 {
 			f.Definitions = other.Definitions
 		}
@@ -127,6 +142,9 @@ func (h *history) change() {
 func (h *history) submit() {
 	t, f := h.t, &h.facts
 	r := drawRequest(t, h.next, []coordinator.DefinitionID{"a", "b", "c"})
+	if h.rough {
+		roughenRequest(t, &r)
+	}
 	h.next++
 	f.Requests = slices.Clone(f.Requests)
 	switch kind := between(t, "kind", 0, 5); {
@@ -154,6 +172,9 @@ func (h *history) place() {
 		Nodes: []coordinator.NodeID{coordinator.NodeID(fmt.Sprintf("n%d", between(t, "on", 0, 5)))},
 	}
 	h.next++
+	if h.rough {
+		roughenPlacement(t, &p)
+	}
 	f.Placements = append(slices.Clone(f.Placements), p)
 	h.s.Place(p)
 }
@@ -188,7 +209,26 @@ func (h *history) changeNode() {
 func (c *cluster) check() string {
 	arrays := map[*array]int{}
 	tokens := make([]uint64, len(c.tokens))
-	for _, h := range c.claims {
+	all := slices.Collect(maps.Values(c.claims))
+	for _, n := range c.nodes {
+		for _, h := range n.holds {
+			if h.nodes[0] == n {
+				arrays[h.array]++
+			}
+		}
+	}
+	batch, marked := 0, 0
+	for _, h := range all {
+		batch += oneIf(h.class == coordinator.ClassBatch)
+		marked += oneIf(h.preemptible)
+		if h.gone {
+			return fmt.Sprintf("%s is taken to be gone", h.id)
+		}
+	}
+	if batch != c.batch || marked != c.marked {
+		return fmt.Sprintf("%d batch and %d preemptible, counted %d and %d", c.batch, c.marked, batch, marked)
+	}
+	for _, h := range all {
 		arrays[h.array]++
 		for _, a := range h.need.tokens {
 			tokens[a.kind] += a.n
@@ -210,7 +250,7 @@ func (c *cluster) check() string {
 		}
 	}
 	for id, n := range c.nodes {
-		if !n.known && len(n.claims) == 0 {
+		if !n.known && len(n.claims)+len(n.holds) == 0 {
 			return fmt.Sprintf("node %s is remembered for nothing", id)
 		}
 		was := n.now

@@ -138,7 +138,8 @@ type search struct {
 	shape  *shape
 	want   int
 	plans  bool
-	barred bool // a plan kept some node from being taken
+	always bool // as if there were no maintenance
+	barred bool // a plan or maintenance kept some node from being taken
 	found  []*node
 }
 
@@ -185,7 +186,8 @@ func (s *search) take(n *node) bool {
 	if s.shape.excludes(n) || !n.fits(&n.now, s.shape.need, s.shape.workflow) {
 		return false
 	}
-	if !s.plans || len(n.plans) == 0 || s.c.openFor(n, s.shape, s.c.now, later(s.c.now, s.shape.span)) {
+	if s.always || n.opens(s.c.now, s.shape.proto.Walltime) && (!s.plans || len(n.plans) == 0 ||
+		s.c.openFor(n, s.shape, s.c.now, later(s.c.now, s.shape.span), true)) {
 		return true
 	}
 	s.barred = true

@@ -26,6 +26,7 @@ type definition struct {
 	freed     uint64  // grows whenever one of its nodes may have more room
 	altered   uint64  // grows whenever its nodes change
 	use       usage   // scratch
+	later     tally   // scratch
 }
 
 func newDefinition(d *Definition) *definition {
@@ -95,11 +96,16 @@ type node struct {
 	domains     []Domain
 	now         tally
 	claims      []*claim
+	holds       []*claim
 	plans       []*claim
+	closed      []closing
 	lasting     int           // claims without a known end
 	firstEnd    time.Duration // no claim ends before it
 	changes     uint64        // of the claims
 	memo        freeMemo
+	latest      time.Duration // no claim started after it
+	rate        uint64        // no claim loses fewer device-seconds in a second
+	most        uint64        // no claim has more devices of one kind here
 	indexed     bool
 	weight      uint32 // in the index: a fixed hash of the id, so the shape is always the same
 	tree        branch
@@ -131,8 +137,29 @@ func (n *node) read(def *definition, c *cluster) {
 
 // add counts in a claim.
 func (n *node) add(h *claim) {
-	n.claims = append(n.claims, h)
-	n.count(h)
+	n.join(h)
+	if len(n.holds) > 0 {
+		n.recount()
+	} else {
+		n.count(h)
+	}
+}
+
+// join lists a claim; what it takes is counted elsewhere.
+func (n *node) join(h *claim) {
+	if h.hold != nil {
+		n.holds = append(n.holds, h)
+	} else {
+		n.claims = append(n.claims, h)
+	}
+}
+
+func (n *node) drop(h *claim) {
+	if h.hold != nil {
+		n.holds = without(n.holds, h)
+	} else {
+		n.claims = without(n.claims, h)
+	}
 }
 
 func (n *node) count(h *claim) {
@@ -145,6 +172,13 @@ func (n *node) count(h *claim) {
 		n.firstEnd = -never // it moves with the clock
 	}
 	n.firstEnd = min(n.firstEnd, h.to)
+	n.latest = max(n.latest, h.started)
+	rate := uint64(0)
+	for _, a := range h.need.devices {
+		rate = plus(rate, a.n)
+		n.most = max(n.most, a.n)
+	}
+	n.rate = min(n.rate, times(rate, uint64(len(h.nodes))))
 }
 
 // recount sums up the claims again.
@@ -152,8 +186,14 @@ func (n *node) recount() {
 	n.changes++
 	n.now.reset(len(n.devices))
 	n.lasting, n.firstEnd = 0, never
+	n.changes++
+	n.latest, n.rate, n.most = -never, math.MaxUint64, 0
 	for _, h := range n.claims {
 		n.count(h)
+	}
+	if len(n.holds) > 0 {
+		n.firstEnd = -never // they move with the clock
+		n.tallyHeld(&n.now, func(*claim) bool { return true })
 	}
 }
 
@@ -213,6 +253,9 @@ func (c *cluster) tallyAt(t *tally, n *node, at time.Duration, plans bool) {
 			t.add(n, h)
 		}
 	}
+	if len(n.holds) > 0 {
+		n.tallyHeld(t, func(h *claim) bool { return c.active(h, at) })
+	}
 	if !plans {
 		return
 	}
@@ -225,15 +268,21 @@ func (c *cluster) tallyAt(t *tally, n *node, at time.Duration, plans bool) {
 
 // openFor reports whether the shape fits on the node for the whole span, beside the plans
 // there. Claims only end, so usage can rise only where a plan starts.
-func (c *cluster) openFor(n *node, s *shape, from, to time.Duration) bool {
+func (c *cluster) openFor(n *node, s *shape, from, to time.Duration, plans bool) bool {
+	if !n.opens(from, s.proto.Walltime) {
+		return false
+	}
+	c.tallyAt(&c.scratch, n, from, plans)
+	if !n.fits(&c.scratch, s.need, s.workflow) {
+		return false
+	}
+	if !plans {
+		return true
+	}
 	for _, p := range n.plans {
 		if p.atNever() && to == never {
 			return false
 		}
-	}
-	c.tallyAt(&c.scratch, n, from, true)
-	if !n.fits(&c.scratch, s.need, s.workflow) {
-		return false
 	}
 	for _, p := range n.plans {
 		if p.from <= from || p.from >= to {

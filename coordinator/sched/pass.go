@@ -89,6 +89,12 @@ func (s *Scheduler) passAll(full bool) {
 			g.log = g.log[:0]
 		}
 		s.logged = s.logged[:0]
+		s.roomy = s.roomy[:0]
+		s.preemptEnd = s.c.work + preemptWork
+		s.clearNodes()
+		s.settleHolds()
+	} else {
+		s.foresee()
 	}
 	for _, q := range s.queues {
 		if q.count > 0 {
@@ -122,7 +128,7 @@ func (p *classPass) run() {
 	}
 	for _, sh := range q.shapes {
 		sh.renew(s.pass)
-		if sh.judge(c) == nil && sh.move(sh.taken) && q.within(sh.head, p.full) {
+		if !sh.held && sh.judge(c) == nil && sh.move(sh.taken) && q.within(sh.head, p.full) {
 			p.heads = append(p.heads, sh)
 		}
 	}
@@ -160,6 +166,13 @@ func (p *classPass) visit(sh *shape, e *entry) bool {
 	}
 	if !sh.failed && s.try(sh, e, ahead != nil, p.full) {
 		sh.taken = sh.queue.after(sh.at)
+		return true
+	}
+	if !sh.failed && s.c.shutOut(sh) {
+		sh.shut = true
+		return false
+	}
+	if p.full && ahead == nil && !sh.failed && s.preempt(sh, e) {
 		return true
 	}
 	p.looked++
@@ -280,9 +293,11 @@ func (s *Scheduler) noteRoom(sh *shape) {
 	if sh.hopeless(s.c) {
 		return
 	}
-	found, _ := s.search(sh, false)
+	found, barred := s.search(sh, false)
 	if found == nil {
-		sh.noRoom(s.c)
+		if !barred {
+			sh.noRoom(s.c)
+		}
 		return
 	}
 	sh.room, sh.seen = found[0], append(sh.seen[:0], found...)
@@ -292,5 +307,8 @@ func (s *Scheduler) noteRoom(sh *shape) {
 // claimFor is the claim of an entry on nodes.
 func (s *shape) claimFor(e *entry, nodes []*node, from, to time.Duration) *claim {
 	slices.SortFunc(nodes, byID)
-	return &claim{id: e.id, workflow: e.workflow, need: s.need, nodes: nodes, array: s.array, from: from, to: to}
+	return &claim{
+		id: e.id, workflow: e.workflow, need: s.need, nodes: nodes, array: s.array, from: from, to: to,
+		occupant: e.occupant(s.q.class, from),
+	}
 }

@@ -54,6 +54,9 @@ func (c *cluster) planFor(s *shape, e *entry, plans bool) *claim {
 	} else {
 		nodes = c.nodesAt(best, s, plans, at)
 	}
+	if nodes == nil && best != nil {
+		at, nodes = never, c.nodesAtNever(s)
+	}
 	if nodes == nil {
 		return nil
 	}
@@ -100,9 +103,9 @@ func (c *cluster) usable(n *node, s *shape) bool {
 }
 
 // openLater is openFor for a plan.
-func (c *cluster) openLater(n *node, s *shape, at time.Duration) bool {
+func (c *cluster) openLater(n *node, s *shape, at time.Duration, plans bool) bool {
 	c.examined((1 + len(n.plans)) * (len(n.claims) + len(n.plans)) / 8)
-	return c.openFor(n, s, at, later(at, s.span))
+	return c.openFor(n, s, at, later(at, s.span), plans)
 }
 
 // outlook is when the nodes of a definition can take a shape.
@@ -132,7 +135,7 @@ func (c *cluster) earliest(def *definition, s *shape, plans bool, limit time.Dur
 		}
 		enough := freed
 		for i := 0; i < len(look.planned) && enough < s.count; i++ {
-			if c.openLater(look.planned[i], s, t) {
+			if c.openLater(look.planned[i], s, t, plans) {
 				enough++
 			}
 		}
@@ -149,7 +152,12 @@ func (c *cluster) outlookOf(def *definition, s *shape, plans bool, limit time.Du
 	for _, n := range c.plannedIn(def, plans) {
 		if c.usable(n, s) {
 			look.planned = append(look.planned, n)
-			look.times = c.appendEnds(c.appendEnds(look.times, n.claims), n.plans)
+			look.times = c.appendEnds(c.appendEnds(c.appendEnds(look.times, n.claims), n.holds), n.plans)
+			for _, w := range n.closed {
+				if w.until > c.now {
+					look.times = append(look.times, w.until)
+				}
+			}
 		}
 	}
 	ahead := lookAhead{search: search{c: c, shape: s}, limit: limit}
@@ -157,7 +165,7 @@ func (c *cluster) outlookOf(def *definition, s *shape, plans bool, limit time.Du
 		if plans && len(n.plans) > 0 || !c.usable(n, s) {
 			return
 		}
-		t := c.freeFrom(n, s, ahead.limit)
+		t := n.opening(c.freeFrom(n, s, ahead.limit), s.proto.Walltime)
 		if t >= ahead.limit {
 			return
 		}
@@ -172,7 +180,7 @@ func (c *cluster) outlookOf(def *definition, s *shape, plans bool, limit time.Du
 	look.times = append(look.times, look.from...)
 	for _, a := range s.need.tokens {
 		t := c.tokens[a.kind]
-		look.times = c.appendEnds(look.times, t.claims)
+		look.times = c.appendEnds(c.appendEnds(look.times, t.claims), t.holds)
 		if plans {
 			look.times = c.appendEnds(look.times, t.plans)
 		}
@@ -239,7 +247,7 @@ func (c *cluster) freeFrom(n *node, s *shape, limit time.Duration) time.Duration
 
 // freeAfter is freeFrom for a node that has no room now.
 func (c *cluster) freeAfter(n *node, s *shape) time.Duration {
-	ends := c.appendEnds(c.times[:0], n.claims)
+	ends := c.appendEnds(c.appendEnds(c.times[:0], n.claims), n.holds)
 	c.times = ends
 	slices.Sort(ends)
 	i, _ := slices.BinarySearchFunc(ends, true, func(end time.Duration, _ bool) int {
@@ -263,7 +271,7 @@ func (c *cluster) nodesAt(def *definition, s *shape, plans bool, at time.Duratio
 	}
 	var open []choice
 	consider := func(n *node, planned bool) {
-		if !c.usable(n, s) || planned && !c.openLater(n, s, at) {
+		if !c.usable(n, s) || !n.opens(at, s.proto.Walltime) || planned && !c.openLater(n, s, at, true) {
 			return
 		}
 		c.tallyAt(&c.scratch, n, at, planned)
@@ -282,6 +290,9 @@ func (c *cluster) nodesAt(def *definition, s *shape, plans bool, at time.Duratio
 	}
 	ahead.walk(def.root)
 	slices.SortFunc(open, func(a, b choice) int { return a.key.compare(&b.key) })
+	if len(open) < s.count {
+		return nil // some are in maintenance just then
+	}
 	nodes := make([]*node, s.count)
 	for i := range nodes {
 		nodes[i] = open[i].n

@@ -11,16 +11,18 @@ import (
 
 // entry is one waiting request. What it has in common with others is in its shape.
 type entry struct {
-	id         coordinator.AllocationID
-	workflow   coordinator.WorkflowID
-	rank       float64 // orders by effective priority: it does not change with time
-	priority   float64 // at age 0
-	submitted  time.Duration
-	order      uint64
-	shape      *shape
-	start      *claim // what it became
-	rule       int    // that let it start
-	returned   bool
+	id        coordinator.AllocationID
+	workflow  coordinator.WorkflowID
+	rank      float64 // orders by effective priority: it does not change with time
+	priority  float64 // at age 0
+	submitted time.Duration
+	order     uint64
+	shape     *shape
+	start     *claim // what it became
+	rule      int    // that let it start
+	returned  bool
+	hold      *hold // room is held for it
+	standing
 	prev, next *entry // of the same workflow
 }
 

@@ -18,6 +18,8 @@ const (
 	ReasonNoNode // admissible, but no node of those definitions exists or is ready
 	ReasonQueueDepth
 	ReasonHardwareUnknown
+	ReasonMaintenance // it might still run when maintenance begins (rule 26)
+	ReasonHeld        // room is held for it until those who were told to give way have ended (rule 21)
 )
 
 var reasonWords = [...]string{
@@ -33,6 +35,8 @@ var reasonWords = [...]string{
 	ReasonNoNode:                 "awaiting-provisioning",
 	ReasonQueueDepth:             "queue-depth",
 	ReasonHardwareUnknown:        "hardware-unknown",
+	ReasonHeld:                   "held",
+	ReasonMaintenance:            "maintenance-window",
 }
 
 func (r Reason) String() string {

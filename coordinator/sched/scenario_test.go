@@ -102,11 +102,12 @@ func scenarioFiles(t *testing.T) []string {
 type story struct {
 	s      Snapshot
 	arrays map[string]int // limit of each
+	known  map[coordinator.AllocationID]Request
 	out    strings.Builder
 }
 
 func newStory() *story {
-	return &story{s: Snapshot{Now: epoch, Tokens: map[string]uint32{}}, arrays: map[string]int{}}
+	return &story{s: Snapshot{Now: epoch, Tokens: map[string]uint32{}}, arrays: map[string]int{}, known: map[coordinator.AllocationID]Request{}}
 }
 
 func (st *story) do(line string) error {
@@ -149,7 +150,9 @@ func (st *story) do(line string) error {
 		return st.domains(arg, rest)
 	case "run", "ask":
 		return st.work(words[0], arg, rest)
-	case "end", "cancel", "stop", "drain", "resume", "vanish":
+	case "maintenance":
+		return st.maintenance(arg, rest)
+	case "end", "cancel", "return", "cordon", "stop", "drain", "resume", "vanish":
 		return st.change(words[0], words[1:])
 	case "set":
 		return st.set(arg, rest)
@@ -162,6 +165,7 @@ func (st *story) tick() error {
 	for i := range st.s.Requests {
 		r := &st.s.Requests[i]
 		r.ArrayLimit = st.arrays[r.Array]
+		st.known[r.ID] = *r
 	}
 	plan := Decide(st.s)
 	if broken := checkPlan(st.s, plan); broken != "" {
@@ -174,6 +178,7 @@ func (st *story) tick() error {
 			fmt.Fprintf(&st.out, "        has of %s GPUs %v, cores by domain %v\n", share.Node, share.Devices, share.Cores)
 		}
 	}
+	st.writePreempts(plan)
 	for _, w := range plan.Waits {
 		fmt.Fprintf(&st.out, "  wait  %s %s %d, %s, %s rule %d\n", w.ID, w.Class, w.Position,
 			cmp.Or(expected(w.EstimatedStart), "no estimate"), w.Verdict.Reason, w.Verdict.Rule)
@@ -226,6 +231,16 @@ func (st *story) config(words []string) error {
 			return c.Backfill.UnmarshalText([]byte(value))
 		case "notice":
 			c.PreemptionNotice, err = time.ParseDuration(value)
+		case "preempt":
+			c.PreemptionEnabled = value == "true"
+		case "threshold":
+			c.PreemptionThreshold, err = strconv.ParseFloat(value, 64)
+		case "gap":
+			c.PreemptionGap, err = strconv.ParseFloat(value, 64)
+		case "age":
+			c.AgeRate, err = strconv.ParseFloat(value, 64)
+		case "min-runtime":
+			c.MinPreemptionRuntime, err = time.ParseDuration(value)
 		case "depth":
 			c.QueueDepth, err = strconv.Atoi(value)
 		default:
@@ -395,7 +410,7 @@ func numbers(text string) ([]int, error) {
 func (st *story) work(verb, id string, words []string) error {
 	r := Request{
 		ID: coordinator.AllocationID(id), Workflow: coordinator.WorkflowID("of-" + id), Class: coordinator.ClassOnDemand,
-		Submitted: st.s.Now, Nodes: 1, Resources: coordinator.Resources{Devices: map[string]uint32{}, Tokens: map[string]uint32{}},
+		Submitted: st.s.Now, Nodes: 1, PreemptionsLeft: -1, Resources: coordinator.Resources{Devices: map[string]uint32{}, Tokens: map[string]uint32{}},
 	}
 	if verb == "ask" {
 		err := fields(words, func(key, value string) error { return st.requestField(&r, key, value) })
@@ -408,8 +423,13 @@ func (st *story) work(verb, id string, words []string) error {
 		return err
 	}
 	p := Placement{}
+	var started time.Time
 	err := fields(words, func(key, value string) error {
 		switch key {
+		case "started":
+			d, err := time.ParseDuration(value)
+			started = st.s.Now.Add(-d)
+			return err
 		case "on":
 			for _, n := range strings.Split(value, ",") {
 				p.Nodes = append(p.Nodes, coordinator.NodeID(n))
@@ -426,7 +446,16 @@ func (st *story) work(verb, id string, words []string) error {
 		return nil
 	})
 	nodes, shares, ending := p.Nodes, p.Shares, p.Ending
-	p = placementOf(r, Start{}, r.Submitted)
+	if started.IsZero() {
+		started = r.Submitted
+	}
+	p = placementOf(r, Start{}, started)
+	if r.Admissible == nil {
+		for _, d := range st.s.Definitions {
+			r.Admissible = append(r.Admissible, d.ID)
+		}
+	}
+	st.known[r.ID] = r
 	p.Nodes, p.Shares, p.Ending = nodes, shares, ending
 	st.s.Placements = append(st.s.Placements, p)
 	return err
@@ -466,6 +495,16 @@ func (st *story) requestField(r *Request, key, value string) (err error) {
 		for _, id := range strings.Split(value, ",") {
 			r.Exclude = append(r.Exclude, coordinator.NodeID(id))
 		}
+	case "group":
+		r.Group = coordinator.GroupID(value)
+	case "preempts":
+		for _, id := range strings.Split(value, ",") {
+			r.Preempts = append(r.Preempts, coordinator.GroupID(id))
+		}
+	case "preemptible":
+		r.Preemptible = true
+	case "left":
+		r.PreemptionsLeft, err = strconv.Atoi(value)
 	case "returned":
 		r.Returned = true
 	case "unrestricted":
@@ -509,14 +548,24 @@ func (st *story) change(verb string, ids []string) error {
 		switch {
 		case verb == "end" && run >= 0:
 			st.s.Placements = slices.Delete(st.s.Placements, run, run+1)
+		case verb == "return" && run >= 0:
+			r := st.known[coordinator.AllocationID(id)]
+			r.Returned = true
+			if r.PreemptionsLeft > 0 {
+				r.PreemptionsLeft--
+			}
+			st.s.Placements = slices.Delete(st.s.Placements, run, run+1)
+			st.s.Requests = append(st.s.Requests, r)
 		case verb == "stop" && run >= 0:
 			st.s.Placements[run].Ending = true
 		case verb == "cancel" && ask >= 0:
 			st.s.Requests = slices.Delete(st.s.Requests, ask, ask+1)
 		case verb == "drain" && node >= 0:
-			st.s.Nodes[node].Schedulable, st.s.Nodes[node].Why = false, "draining"
+			st.s.Nodes[node].Schedulable, st.s.Nodes[node].Draining, st.s.Nodes[node].Why = false, true, "draining"
+		case verb == "cordon" && node >= 0:
+			st.s.Nodes[node].Schedulable, st.s.Nodes[node].Why = false, "cordoned"
 		case verb == "resume" && node >= 0:
-			st.s.Nodes[node].Schedulable, st.s.Nodes[node].Why = true, ""
+			st.s.Nodes[node].Schedulable, st.s.Nodes[node].Draining, st.s.Nodes[node].Why = true, false, ""
 		case verb == "vanish" && node >= 0:
 			st.s.Nodes = slices.Delete(st.s.Nodes, node, node+1)
 		default:

@@ -17,6 +17,8 @@ type Snapshot struct {
 	Nodes       []Node
 	Requests    []Request   // waiting: nothing of theirs occupies a node
 	Placements  []Placement // starting, running or preempting
+	Holds       []Hold      // of those that wait for victims to end
+	Windows     []Window    // of maintenance
 	Tokens      map[string]uint32
 }
 
@@ -28,6 +30,11 @@ type Config struct {
 	// of the queue does not change with time.
 	AgeRate    float64
 	QueueDepth int // 0: no limit
+	// The rest is what rule 17 asks for, and how long a victim has to end.
+	PreemptionEnabled    bool
+	PreemptionThreshold  float64
+	PreemptionGap        float64
+	MinPreemptionRuntime time.Duration
 	// NoEstimates leaves EstimatedStart at zero: a caller that decides many times a second need not
 	// step the queue forward each time. Starts, positions and verdicts do not depend on it.
 	NoEstimates bool
@@ -57,6 +64,7 @@ type Node struct {
 	Domains    []Domain // NUMA domains; empty: unknown (rule 8)
 	// Schedulable is false when the node is cordoned, draining, not ready or lost (rule 25).
 	Schedulable bool
+	Draining    bool   // batch work there is given notice (rule 25); such a node is not schedulable
 	Why         string // in words, when not schedulable: "cordoned", "draining", "not-ready"
 }
 
@@ -83,6 +91,13 @@ type Request struct {
 	// number of its tasks that may be placed at one time.
 	Array      string
 	ArrayLimit int
+
+	Organization coordinator.OrganizationID
+	Group        coordinator.GroupID
+	Preempts     []coordinator.GroupID // the list of its group as it was at the submission (rule 17)
+	// Preemptible and PreemptionsLeft are those of the placement that it becomes.
+	Preemptible     bool
+	PreemptionsLeft int
 }
 
 // Placement is an allocation that occupies resources now.
@@ -103,12 +118,30 @@ type Placement struct {
 	Array string
 	// Ending is set once a stop or notice is under way; the resources are held until the node says so.
 	Ending bool
+	KillAt time.Time // with Ending: when the notice ends; zero: not known
+
+	Organization coordinator.OrganizationID
+	Group        coordinator.GroupID
+	Submitted    time.Time // from which its priority ages; zero: Priority is with age
+	Preemptible  bool
+	// PreemptionsLeft is how often it may still be preempted, negative: without limit. At zero it gives way to
+	// the owner of reserved GPUs only.
+	PreemptionsLeft int
 }
 
 // Plan is what Decide wants done. The engine writes it before it acts on it.
 type Plan struct {
-	Starts []Start // in queue order
-	Waits  []Wait  // one per request that does not start, in queue order
+	// Starts are in queue order. A start of an allocation that had a hold ends the hold.
+	Starts []Start
+	// Preempts are new plans to make room, in queue order. Each is written with its hold in one transaction:
+	// all victims get notice, or nothing happens. The scheduler counts the victims as ending and the room as
+	// held at once, as it does with its starts.
+	Preempts []Preempt
+	// Drops are holds that ended without a start; the engine deletes them. By class and queue, those whose allocation is gone last.
+	Drops []Drop
+	// Stops are placements to be given notice now, because their node is to be cleared; by id.
+	Stops []Stop
+	Waits []Wait // one per request that does not start, in queue order
 }
 
 // Start places an allocation on nodes, all at once (rule 5).
@@ -117,7 +150,7 @@ type Start struct {
 	Definition coordinator.DefinitionID
 	Nodes      []coordinator.NodeID // sorted; len == Request.Nodes
 	Shares     []Share              // of those nodes, in the same order
-	Rule       int                  // the rule that let it start: 4 in order, 15 by backfill
+	Rule       int                  // the rule that let it start: 4 in order, 15 by backfill, 20 on held room
 }
 
 // Wait says why an allocation does not start now.

@@ -20,15 +20,22 @@ type Scheduler struct {
 	queues    []*classQueue // by class
 	entries   map[coordinator.AllocationID]*entry
 	workflows map[coordinator.WorkflowID]*workflow
+	holds     map[coordinator.AllocationID]*hold
+	groups    groups
+	rules     preemptRules
 
-	now     time.Time // of the last decision
-	pass    int
-	line    line
-	found   []*node
-	plans   []*claim // of the last decision
-	roomy   []*shape // shapes of a class that only plans keep from starting
-	logged  []*array // arrays with a log of the pass
-	started []*entry
+	now        time.Time // of the last decision
+	pass       int
+	line       line
+	found      []*node
+	plans      []*claim // of the last decision
+	roomy      []*shape // shapes of a class that only plans keep from starting
+	logged     []*array // arrays with a log of the pass
+	started    []*entry
+	drops      []Drop
+	stops      []Stop
+	preempts   []Preempt
+	preemptEnd int // work at which preemption looks no further
 
 	estimates map[*entry]time.Duration // of the last decision; nil: not worked out
 	complete  bool                     // there are no more
@@ -48,6 +55,7 @@ func New() *Scheduler {
 		c:         newCluster(),
 		entries:   make(map[coordinator.AllocationID]*entry),
 		workflows: make(map[coordinator.WorkflowID]*workflow),
+		holds:     make(map[coordinator.AllocationID]*hold),
 	}
 	s.shaper = newShaper(s.c)
 	return s
@@ -57,6 +65,7 @@ func New() *Scheduler {
 func (s *Scheduler) Configure(config Config, defs []Definition, tokens map[string]uint32) {
 	s.touch()
 	s.config = config
+	s.rules = rulesOf(&config)
 	s.c.clearPlans()
 	s.c.configure(max(0, config.PreemptionNotice), defs, tokens)
 	for _, e := range s.entries {
@@ -93,6 +102,7 @@ func (s *Scheduler) Submit(r Request) {
 		id: r.ID, workflow: r.Workflow, priority: r.Priority, submitted: since(r.Submitted), order: r.Order, returned: r.Returned,
 		rank: rankOf(r.Priority, s.config.AgeRate, since(r.Submitted)),
 	}
+	e.standing = s.standingOf(&r)
 	s.entries[e.id] = e
 	w := s.workflowOf(e.workflow)
 	e.next = w.first
@@ -124,9 +134,11 @@ func (s *Scheduler) Withdraw(id coordinator.AllocationID) {
 // Place tells of an allocation that occupies nodes, or of a change of one.
 func (s *Scheduler) Place(p Placement) {
 	s.Withdraw(p.ID)
-	h := s.c.claimOf(&p)
+	h := s.claimOf(&p)
 	if old := s.c.claims[p.ID]; old != nil && old.occupies(h) {
-		old.to, old.ending = h.to, h.ending
+		s.c.census(old, -1)
+		s.c.census(h, 1)
+		old.to, old.ending, old.killAt, old.occupant = h.to, h.ending, h.killAt, h.occupant
 		for _, n := range old.nodes {
 			s.c.unindex(n)
 			n.recount()
@@ -136,7 +148,7 @@ func (s *Scheduler) Place(p Placement) {
 	}
 	if s.c.claims[p.ID] != nil {
 		s.End(p.ID)
-		h = s.c.claimOf(&p) // what only the old one named is gone
+		h = s.claimOf(&p) // what only the old one named is gone
 	}
 	s.c.claims[h.id] = h
 	s.c.put(h)
@@ -211,7 +223,7 @@ func (s *shape) request(e *entry) Request {
 
 // enqueue puts an entry into the queue of its shape.
 func (s *Scheduler) enqueue(e *entry, r Request) {
-	e.shape = s.shaper.shapeOf(&r, s.workflowOf(e.workflow).exclusive > 0)
+	e.shape = s.shaper.shapeOf(&r, s.workflowOf(e.workflow).exclusive > 0, e.hold != nil)
 	sh := e.shape
 	if sh.q == nil {
 		sh.q = s.queueOf(r.Class)
@@ -252,6 +264,9 @@ func (s *Scheduler) dropShape(sh *shape) {
 // forget takes an entry that is in no queue out of the rest.
 func (s *Scheduler) forget(e *entry) {
 	delete(s.entries, e.id)
+	if e.hold != nil {
+		e.hold.entry = nil
+	}
 	if e.prev != nil {
 		e.prev.next = e.next
 	} else {
@@ -278,6 +293,9 @@ func (s *Scheduler) Decide(now time.Time) Plan {
 	s.c.now = s.c.began
 	s.started = s.started[:0]
 	s.passAll(true)
+	slices.SortFunc(s.started, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.shape.q.class, b.shape.q.class), a.compare(b))
+	})
 	starts := make([]Start, 0, len(s.started))
 	for _, e := range s.started {
 		starts = append(starts, s.settle(e))
@@ -293,10 +311,13 @@ func (s *Scheduler) Decide(now time.Time) Plan {
 		}
 	}
 	clear(s.started)
-	if len(starts) == 0 {
-		return Plan{}
+	plan := Plan{Preempts: s.preempts, Drops: s.drops, Stops: s.stops}
+	s.preempts, s.drops, s.stops = nil, nil, nil
+	if len(starts) > 0 {
+		plan.Starts = starts
 	}
-	return Plan{Starts: starts}
+	s.seclude(plan.Preempts)
+	return plan
 }
 
 // settle makes a start a placement.
@@ -317,6 +338,9 @@ func (s *Scheduler) settle(e *entry) Start {
 func Decide(snap Snapshot) Plan {
 	s := New()
 	s.Configure(snap.Config, snap.Definitions, snap.Tokens)
+	if len(snap.Windows) > 0 {
+		s.SetWindows(snap.Windows)
+	}
 	for i := range snap.Nodes {
 		s.SetNode(snap.Nodes[i])
 	}
@@ -325,6 +349,9 @@ func Decide(snap Snapshot) Plan {
 	}
 	for i := range snap.Requests {
 		s.Submit(snap.Requests[i])
+	}
+	for i := range snap.Holds {
+		s.SetHold(snap.Holds[i])
 	}
 	plan := s.Decide(snap.Now)
 	plan.Waits = s.waits(nearestShapes)

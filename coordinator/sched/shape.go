@@ -40,6 +40,7 @@ type shape struct {
 	at    place  // the pass has come to
 	head  *entry // there
 	taken place  // those before it have started
+	held  bool   // somebody for whom room is held: it stands outside the order
 	passed
 }
 
@@ -48,12 +49,14 @@ type passed struct {
 	pass   int
 	failed bool   // could not start: nor can the next one like it
 	first  *entry // that failed
+	shut   bool   // maintenance keeps it from every node
 	lined  bool   // its definitions and tokens are closed to later work
 	ahead  *entry // the first waiting one that overlaps it; once there is one, it stays the same
 	room   *node  // where it would have fitted if no plan were in the way
 	seen   []*node
 	until  *entry // with its start the room was gone, nil: it lasted
 	plan   *claim // planned start of the first that failed
+	tried  *attempt
 	words  [headVerdict + 1]*Verdict
 }
 
@@ -139,9 +142,13 @@ func newShaper(c *cluster) *shaper {
 	return f
 }
 
-// shapeOf finds or makes the shape of a request. apart says that its workflow sets it apart.
-func (f *shaper) shapeOf(r *Request, apart bool) *shape {
+// shapeOf finds or makes the shape of a request. apart says that its workflow sets it apart, held that it has a
+// hold and so is alone.
+func (f *shaper) shapeOf(r *Request, apart, held bool) *shape {
 	f.writeKey(r, apart || f.everyone)
+	if held {
+		f.key = strconv.AppendQuote(append(f.key, '!'), string(r.ID))
+	}
 	if s := f.byKey[string(f.key)]; s != nil {
 		return s
 	}
@@ -150,7 +157,7 @@ func (f *shaper) shapeOf(r *Request, apart bool) *shape {
 		span: never, defs: f.candidates(r), array: f.c.arrayOf(r.Array), limit: r.ArrayLimit,
 		// Where workflows do not matter, any one of those alike stands for the others: none of
 		// them is the workflow of an exclusive holder.
-		workflow: r.Workflow,
+		workflow: r.Workflow, held: held,
 	}
 	s.need.loose = r.Loose
 	if r.Walltime > 0 {

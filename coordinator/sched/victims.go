@@ -20,6 +20,7 @@ type prey struct {
 	gpu     uint64 // device-milliseconds that would be lost
 	core    uint64 // core-milliseconds, where there is no device
 	started time.Duration
+	of      *claim
 	help    float64 // how much of what is missing it would free; only guides where not all sets are weighed
 }
 

@@ -181,14 +181,17 @@ func TestJudge(t *testing.T) {
 			o.preemptible = false
 		}, false, PreemptClass, mayPreempt},
 		{"class keeps the runtime", func(r *preemptRules, b *contender, o *occupant) {
-			b.class, o.started = coordinator.ClassOnDemand, now
+			b.class, o.started = coordinator.ClassOnDemand, now-time.Second
 		}, false, PreemptClass, refusedMinRuntime},
 		{"class keeps preemptions-max", func(r *preemptRules, b *contender, o *occupant) {
 			b.class, o.left = coordinator.ClassOnDemand, 0
 		}, false, PreemptClass, refusedSpent},
+		{"nobody at the moment it starts", func(r *preemptRules, b *contender, o *occupant) {
+			r.minRuntime, o.started = 0, now
+		}, false, PreemptGroup, refusedMinRuntime},
 		{"the owner always", func(r *preemptRules, b *contender, o *occupant) {
 			*r = preemptRules{minRuntime: time.Hour}
-			b.class, o.left, o.started, o.preemptible = coordinator.ClassReserved, 0, now, false
+			b.class, o.left, o.started, o.preemptible = coordinator.ClassReserved, 0, now-1, false
 		}, true, PreemptReservation, mayPreempt},
 		{"on-demand work yields to no owner", func(r *preemptRules, b *contender, o *occupant) {
 			r.enabled = false
