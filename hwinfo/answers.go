@@ -29,7 +29,7 @@ const (
 
 // ReadWith is Read with answers in place of the files that a snapshot has for them.
 func ReadWith(root string, answers Answers) (Facts, []Warning) {
-	return read(root, nil, answers)
+	return read(root, answers)
 }
 
 // Askable tells whether root shows the running kernel and an NVIDIA driver in it, so that asking programs of this

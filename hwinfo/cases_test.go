@@ -192,6 +192,7 @@ func checkSnapshot(t *testing.T, root string, facts Facts) {
 	if again.Digest() != facts.Digest() {
 		t.Errorf("the snapshot gives other facts:\n%s\nwant\n%s", asJSON(t, again), asJSON(t, facts))
 	}
+	checkArchive(t, root, dir)
 	err := filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err

@@ -12,17 +12,22 @@ import (
 )
 
 // Read reads the facts of the node whose files lie below root: "/" on the node itself, the mount point of the
-// host's root in a container, or a directory that Snapshot wrote. What cannot be read is left out of the facts
-// and named in a warning; the rest stands. Warnings are sorted by source.
+// host's root in a container, or what Snapshot or WriteArchive wrote. What cannot be read is left out of the facts and named in a
+// warning; the rest stands. Warnings are sorted by source.
 func Read(root string) (Facts, []Warning) {
-	return read(root, nil, nil)
+	return read(root, nil)
 }
 
-func read(root string, rec *recorder, answers Answers) (Facts, []Warning) {
-	t, err := openTree(root, rec)
+func read(root string, answers Answers) (Facts, []Warning) {
+	t, err := openTree(root, nil)
 	if err != nil {
 		return Facts{}, []Warning{{Source: ".", Message: clean(err.Error())}}
 	}
+	return t.facts(answers)
+}
+
+// facts reads all there is and closes the tree.
+func (t *tree) facts(answers Answers) (Facts, []Warning) {
 	r := &reader{t: t, live: t.live(), answers: answers}
 	f := r.facts()
 	if err := t.close(); err != nil {

@@ -24,9 +24,9 @@ func (f fakeTree) read(name string, _ int64) ([]byte, error) {
 	}
 	return nil, fs.ErrNotExist
 }
-func (f fakeTree) opendir(string) (*os.File, error) { return nil, fs.ErrNotExist }
-func (f fakeTree) readlink(string) (string, error)  { return "", fs.ErrNotExist }
-func (f fakeTree) close() error                     { return nil }
+func (f fakeTree) opendir(string) (directory, error) { return nil, fs.ErrNotExist }
+func (f fakeTree) readlink(string) (string, error)   { return "", fs.ErrNotExist }
+func (f fakeTree) close() error                      { return nil }
 
 // brokenTree is an opener of which some opens fail.
 type brokenTree struct {
@@ -41,7 +41,7 @@ func (b brokenTree) read(name string, limit int64) ([]byte, error) {
 	return b.opener.read(name, limit)
 }
 
-func (b brokenTree) opendir(name string) (*os.File, error) {
+func (b brokenTree) opendir(name string) (directory, error) {
 	if err := b.fails(name); err != nil {
 		return nil, &fs.PathError{Op: "open", Path: "/secret/" + name, Err: err}
 	}

@@ -21,12 +21,10 @@ func Snapshot(root, dir string) error {
 
 // SnapshotWith is Snapshot of what ReadWith reads: the answers become files.
 func SnapshotWith(root, dir string, answers Answers) error {
-	rec := newRecorder()
-	facts, warnings := read(root, rec, answers)
-	if len(warnings) > 0 && warnings[0].Source == "." && len(rec.files) == 0 {
-		return fmt.Errorf("cannot take snapshot: %s", warnings[0].Message)
+	rec, err := record(root, answers)
+	if err != nil {
+		return err
 	}
-	rec.files[unameFile] = formatUname(facts.Uname, facts.Hostname)
 	if err := rec.write(dir); err != nil {
 		return fmt.Errorf("cannot write snapshot: %w", err)
 	}

@@ -44,10 +44,16 @@ type opener interface {
 	// read returns a regular file's content and never waits on a pipe or device.
 	read(name string, limit int64) ([]byte, error)
 	// opendir opens a directory.
-	opendir(name string) (*os.File, error)
+	opendir(name string) (directory, error)
 	// readlink does not follow the last component.
 	readlink(name string) (string, error)
 	close() error
+}
+
+// directory is one that is open, an *os.File or a part of an archive.
+type directory interface {
+	Readdirnames(n int) ([]string, error)
+	Close() error
 }
 
 // recorder holds files and links by their path in a snapshot.
@@ -62,11 +68,19 @@ func newRecorder() *recorder {
 }
 
 func openTree(root string, rec *recorder) (*tree, error) {
-	o, err := openRoot(root)
+	o, err := openAny(root)
 	if err != nil {
 		return nil, fmt.Errorf("cannot open root: %w", cause(err))
 	}
 	return &tree{root: o, rec: rec}, nil
+}
+
+// openAny opens a directory, or a file that holds one.
+func openAny(root string) (opener, error) {
+	if st, err := os.Stat(root); err == nil && st.Mode().IsRegular() {
+		return openArchive(root)
+	}
+	return openRoot(root)
 }
 
 func (t *tree) close() error { return t.root.close() }
@@ -169,7 +183,8 @@ func (t *tree) live() bool {
 		return false
 	}
 	defer f.Close()
-	return isProcfs(f)
+	file, ok := f.(*os.File)
+	return ok && isProcfs(file)
 }
 
 // cause strips paths from an error: a warning names its source itself, relative to the root.

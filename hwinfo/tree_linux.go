@@ -134,7 +134,7 @@ func (o *openat2Root) head(name string, n int) ([]byte, error) {
 	}
 }
 
-func (o *openat2Root) opendir(name string) (*os.File, error) {
+func (o *openat2Root) opendir(name string) (directory, error) {
 	fd, err := o.openat2(name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, err

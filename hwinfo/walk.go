@@ -12,8 +12,6 @@ import (
 
 const maxLinks = 40 // as the kernel's MAXSYMLINKS
 
-var errTooManyLinks = errors.New("too many symbolic links")
-
 // walkRoot resolves links itself, one component at a time: os.Root refuses absolute links, which
 // distributions use for /etc/os-release and which mean the root's own file here.
 type walkRoot struct{ r *os.Root }
@@ -64,13 +62,17 @@ func (w *walkRoot) head(name string, n int) ([]byte, error) {
 	return buf[:got], err
 }
 
-func (w *walkRoot) opendir(name string) (*os.File, error) {
-	return w.open(name, func(m fs.FileMode) error {
+func (w *walkRoot) opendir(name string) (directory, error) {
+	f, err := w.open(name, func(m fs.FileMode) error {
 		if !m.IsDir() {
 			return syscall.ENOTDIR
 		}
 		return nil
 	})
+	if err != nil { // not a nil file in an interface
+		return nil, err
+	}
+	return f, nil
 }
 
 func (w *walkRoot) open(name string, check func(fs.FileMode) error) (*os.File, error) {
@@ -98,8 +100,20 @@ func (w *walkRoot) readlink(name string) (string, error) {
 
 func (w *walkRoot) close() error { return w.r.Close() }
 
-// resolve returns a path without links; ".." at the root stays there.
 func (w *walkRoot) resolve(name string, last bool) (string, error) {
+	return resolve(name, last, func(name string) (string, bool, error) {
+		st, err := w.r.Lstat(name)
+		if err != nil || st.Mode()&fs.ModeSymlink == 0 {
+			return "", false, err
+		}
+		target, err := w.r.Readlink(name)
+		return target, true, err
+	})
+}
+
+// resolve returns a path without links; ".." at the root stays there. look tells where a link leads whose directory has
+// none in its path; last says whether the last component is followed too.
+func resolve(name string, last bool, look func(name string) (target string, link bool, err error)) (string, error) {
 	rest := strings.Split(name, "/")
 	done := "."
 	for links := 0; len(rest) > 0; {
@@ -116,20 +130,16 @@ func (w *walkRoot) resolve(name string, last bool) (string, error) {
 			continue
 		}
 		next := path.Join(done, part)
-		st, err := w.r.Lstat(next)
+		target, link, err := look(next)
 		if err != nil {
 			return "", err
 		}
-		if st.Mode()&fs.ModeSymlink == 0 || (!last && len(rest) == 0) {
+		if !link || (!last && len(rest) == 0) {
 			done = next
 			continue
 		}
 		if links++; links > maxLinks {
-			return "", errTooManyLinks
-		}
-		target, err := w.r.Readlink(next)
-		if err != nil {
-			return "", err
+			return "", syscall.ELOOP
 		}
 		if path.IsAbs(target) {
 			done = "."
