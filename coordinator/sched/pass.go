@@ -134,7 +134,7 @@ func (p *classPass) run() {
 	}
 	s.c.work += len(p.heads)
 	heap.Init(&p.heads)
-	for len(p.heads) > 0 && (p.full || !s.spent) {
+	for len(p.heads) > 0 && (p.full || !s.spent && !p.closed()) {
 		sh := p.heads[0]
 		if p.visit(sh, sh.head) && sh.move(sh.queue.after(sh.at)) && q.within(sh.head, p.full) {
 			heap.Fix(&p.heads, 0)
@@ -142,6 +142,11 @@ func (p *classPass) run() {
 			heap.Pop(&p.heads)
 		}
 	}
+}
+
+// closed reports whether strict order lets nobody start any more.
+func (p *classPass) closed() bool {
+	return p.mode == coordinator.BackfillNone && len(p.s.line.closed) == len(p.s.c.defs)
 }
 
 // within reports whether estimates look at an entry.
