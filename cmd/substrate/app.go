@@ -56,7 +56,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer, env func(string) st
 	root.SetIn(in)
 	root.SetOut(a.out)
 	root.SetErr(errOut)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if flushErr := buffered.Flush(); err == nil && flushErr != nil && !errors.Is(flushErr, syscall.EPIPE) {
 		err = fmt.Errorf("cannot write the answer: %w", flushErr)
 	}
@@ -66,6 +66,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer, env func(string) st
 	if !a.started {
 		err = asUsage(err)
 	}
+	err = a.nearest(ctx, cmd, err)
 	printError(errOut, err)
 	return exitCode(err)
 }
@@ -92,6 +93,11 @@ func (a *app) root() *cobra.Command {
 	f.StringVarP(&a.output, "output", "o", "table", "table, wide, json, yaml or name")
 	f.BoolVarP(&a.quiet, "quiet", "q", false, "print ids only")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputs(), cobra.ShellCompDirectiveNoFileComp))
+	_ = root.RegisterFlagCompletionFunc("context", a.completion(func(ctx context.Context, a *app, _ []string) ([]cobra.Completion, error) {
+		return contextsOf(ctx, a, nil)
+	}))
+	_ = root.MarkPersistentFlagFilename("ca", "pem", "crt")
+	_ = root.MarkPersistentFlagFilename("token-file")
 	root.AddCommand(
 		a.devCommand(), a.loginCommand(), a.logoutCommand(), a.contextCommand(),
 		a.clusterCommand(), a.nodeCommand(), a.workflowCommand(), a.queueCommand(), a.capacityCommand(),

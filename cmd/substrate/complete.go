@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,21 +15,30 @@ import (
 const (
 	completeWithin = time.Second // a prompt must not hang
 	completions    = 200         // offered at most
+	idLength       = 36          // of a workflow's id
 )
 
 // completer gives what may stand at a place, each with a description or none.
 type completer func(ctx context.Context, a *app, args []string) ([]cobra.Completion, error)
 
+// completers are those of the arguments, by command.
+func completers() map[string]completer {
+	return map[string]completer{
+		"node describe": nodesOf, "node explain": nodesOf, "node cordon": nodesOf, "node uncordon": nodesOf, "node drain": nodesOf,
+		"node provisioner describe": definitionsOf,
+		"cluster config rollback":   earlierRevisions,
+		"workflow status":           workflowsOf, "workflow describe": workflowsOf, "workflow events": workflowsOf,
+		"workflow cancel": open(workflowsAndJobs), "workflow explain": workflowsAndJobs, "workflow log": workflowsAndJobs,
+		"organization update": organizationsOf, "group update": groupsOf, "user update": usersOf, "user token create": usersOf,
+		"grant show": organizationsOf, "grant append": grantable, "grant set": organizationAndGrantable,
+		"context use": contextsOf,
+	}
+}
+
 // completeArguments asks the coordinator for ids where a command takes one. Without an answer in time
 // nothing is offered: a completion never fails and never asks for anything.
 func (a *app) completeArguments(root *cobra.Command) {
-	for path, c := range map[string]completer{
-		"node describe": nodesOf, "node explain": nodesOf, "node cordon": nodesOf, "node uncordon": nodesOf, "node drain": nodesOf,
-		"node provisioner describe": definitionsOf,
-		"cluster config rollback":   revisionsOf,
-		"workflow status":           workflowsOf, "workflow describe": workflowsOf, "workflow events": workflowsOf,
-		"workflow cancel": workflowsAndJobs, "workflow explain": workflowsAndJobs, "workflow log": workflowsAndJobs,
-	} {
+	for path, c := range completers() {
 		if cmd, _, err := root.Find(strings.Fields(path)); err == nil {
 			cmd.ValidArgsFunction = a.completion(c)
 		}
@@ -49,16 +60,19 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		a.completeFlags(sub)
 	}
-	if f := cmd.Flags().Lookup("definition"); f != nil {
-		_ = cmd.RegisterFlagCompletionFunc("definition", a.completion(func(ctx context.Context, a *app, _ []string) ([]cobra.Completion, error) {
-			return definitionsOf(ctx, a, nil)
-		}))
-	}
-	for _, name := range []string{"revision", "if-revision"} {
+	for name, c := range map[string]completer{
+		"definition": definitionsOf, "revision": revisionsOf, "if-revision": revisionsOf,
+		"organization": organizationsOf, "group": groupsOf, "preempt": groupsOf, "no-preempt": groupsOf,
+	} {
 		if cmd.Flags().Lookup(name) != nil {
 			_ = cmd.RegisterFlagCompletionFunc(name, a.completion(func(ctx context.Context, a *app, _ []string) ([]cobra.Completion, error) {
-				return revisionsOf(ctx, a, nil)
+				return c(ctx, a, nil)
 			}))
+		}
+	}
+	for name, extensions := range map[string][]string{"request": {"yaml", "yml"}, "running": {"yaml", "yml"}} {
+		if cmd.Flags().Lookup(name) != nil {
+			_ = cmd.MarkFlagFilename(name, extensions...)
 		}
 	}
 	if cmd.Flags().Lookup("nodes") != nil {
@@ -95,6 +109,43 @@ func (a *app) completion(c completer) cobra.CompletionFunc {
 		}
 		return fitting, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	}
+}
+
+// nearest gives an error about an unknown id the nearest known one as a hint, and says where to look.
+func (a *app) nearest(ctx context.Context, cmd *cobra.Command, err error) error {
+	_, path, _ := strings.Cut(cmd.CommandPath(), " ")
+	c := completers()[path]
+	var f *failure
+	if c == nil || !errors.As(err, &f) || f.code != exitNotFound || f.hint != "" {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, completeWithin)
+	defer cancel()
+	args := cmd.Flags().Args()
+	for i, arg := range args {
+		all, listErr := c(ctx, a, args[:i])
+		if listErr != nil {
+			return err
+		}
+		known := make([]string, len(all))
+		for k, x := range all {
+			known[k], _, _ = strings.Cut(x, "\t")
+		}
+		if slices.ContainsFunc(known, func(k string) bool {
+			return k == arg || len(arg) >= 4 && strings.HasPrefix(k, arg) && len(k) == idLength
+		}) {
+			continue
+		}
+		see := ""
+		if i > 0 {
+			see = "see `substrate workflow status " + shellWord(args[0]) + "`"
+		} else if list, _, findErr := cmd.Parent().Find([]string{"list"}); findErr == nil && list != cmd.Parent() {
+			see = "see `" + list.CommandPath() + "`"
+		}
+		f.hint = didYouMean(arg, known, see)
+		return err
+	}
+	return err
 }
 
 // described is a completion; a tab or newline would end the description's line in the shell.
@@ -163,8 +214,97 @@ func workflowsAndJobs(ctx context.Context, a *app, args []string) ([]cobra.Compl
 	}
 	w, err := a.workflow(ctx, args[0])
 	var all []cobra.Completion
+	array := ""
 	for _, j := range w.GetJobs() {
+		if name, _, task := strings.Cut(j.GetName(), "/"); task && name != array {
+			array = name
+			all = append(all, described(name, "all its tasks"))
+		}
 		all = append(all, described(j.GetName(), j.GetStatus()))
 	}
 	return all, err
+}
+
+// earlierRevisions leaves out the one that runs.
+func earlierRevisions(ctx context.Context, a *app, args []string) ([]cobra.Completion, error) {
+	all, err := revisionsOf(ctx, a, args)
+	return all[min(1, len(all)):], err
+}
+
+// open leaves out what has ended: its description ends in the status.
+func open(c completer) completer {
+	return func(ctx context.Context, a *app, args []string) ([]cobra.Completion, error) {
+		all, err := c(ctx, a, args)
+		return slices.DeleteFunc(all, func(x cobra.Completion) bool {
+			return ended(x[strings.LastIndexAny(x, "\t ")+1:])
+		}), err
+	}
+}
+
+func contextsOf(_ context.Context, a *app, args []string) ([]cobra.Completion, error) {
+	if len(args) > 0 {
+		return nil, nil
+	}
+	c, err := a.loadContexts()
+	var all []cobra.Completion
+	for _, x := range c.Contexts {
+		all = append(all, described(x.Name, x.Server))
+	}
+	return all, err
+}
+
+func organizationsOf(ctx context.Context, a *app, args []string) ([]cobra.Completion, error) {
+	if len(args) > 0 {
+		return nil, nil
+	}
+	r, err := get(ctx, a, "listing the organizations", (*connection).listOrganizations, &apiv1.ListOrganizationsRequest{})
+	var all []cobra.Completion
+	for _, o := range r.GetOrganizations() {
+		all = append(all, described(o.GetName(), "organization"))
+	}
+	return all, err
+}
+
+func groupsOf(ctx context.Context, a *app, args []string) ([]cobra.Completion, error) {
+	if len(args) > 0 {
+		return nil, nil
+	}
+	r, err := get(ctx, a, "listing the groups", (*connection).listGroups, &apiv1.ListGroupsRequest{})
+	var all []cobra.Completion
+	for _, g := range r.GetGroups() {
+		all = append(all, described(g.GetName(), "group"))
+	}
+	return all, err
+}
+
+func usersOf(ctx context.Context, a *app, args []string) ([]cobra.Completion, error) {
+	if len(args) > 0 {
+		return nil, nil
+	}
+	r, err := get(ctx, a, "listing the users", (*connection).listUsers, &apiv1.ListUsersRequest{})
+	var all []cobra.Completion
+	for _, u := range r.GetUsers() {
+		all = append(all, described(u.GetName(), u.GetEmail()))
+	}
+	return all, err
+}
+
+// grantable offers definitions as they are configured, which is how grants name them, once each.
+func grantable(ctx context.Context, a *app, args []string) ([]cobra.Completion, error) {
+	r, err := a.definitions(ctx)
+	var all []cobra.Completion
+	for _, d := range r.GetDefinitions() {
+		x := described(d.GetConfigured(), d.GetProvisioner())
+		if !slices.Contains(args, d.GetConfigured()) && !slices.Contains(all, x) {
+			all = append(all, x)
+		}
+	}
+	return all, err
+}
+
+func organizationAndGrantable(ctx context.Context, a *app, args []string) ([]cobra.Completion, error) {
+	if len(args) == 0 {
+		return organizationsOf(ctx, a, args)
+	}
+	return grantable(ctx, a, args[1:])
 }

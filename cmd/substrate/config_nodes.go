@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"substrate/coordinator"
 	"substrate/coordinator/config/fleet"
@@ -20,16 +21,25 @@ import (
 // maxFleet bounds what is read from a directory of nodes.
 const maxFleet = 100_000
 
-// fleetFrom reads a directory of nodes: one folder for each, as `substrated snapshot` writes it, or one file of
-// facts, as `substrated inspect -o json` prints them. A node is called as its folder or file. What cannot be
-// read is said and left out.
+// Ends of the names of a node's file.
+const (
+	factsSuffix   = ".json"
+	archiveSuffix = ".txtar"
+)
+
+// fleetFrom reads a directory of nodes: one snapshot for each, a file or a folder, as `substrated snapshot` writes
+// them, or one file of facts, as `substrated inspect -o json` prints them. A node is called as its file or folder.
+// What cannot be read is said and left out.
 func (a *app) fleetFrom(dir string) ([]fleet.Node, error) {
+	const oneNode = "cannot read nodes from %s: it is the snapshot of one node"
 	entries, err := os.ReadDir(dir)
-	if err != nil {
+	if errors.Is(err, syscall.ENOTDIR) && strings.HasSuffix(dir, archiveSuffix) {
+		return nil, failf(exitFailed, "give the directory that it is in", oneNode, dir)
+	} else if err != nil {
 		return nil, failf(exitFailed, "see --nodes", "cannot read nodes from %s: %s", dir, cause(err))
 	}
 	if snapshotIn(entries) {
-		return nil, failf(exitFailed, "give the directory above it", "cannot read nodes from %s: it is the snapshot of one node", dir)
+		return nil, failf(exitFailed, "give the directory above it", oneNode, dir)
 	}
 	if len(entries) > maxFleet {
 		return nil, failf(exitFailed, "", "cannot read nodes from %s: it has more than %d entries", dir, maxFleet)
@@ -61,7 +71,7 @@ func (a *app) fleetFrom(dir string) ([]fleet.Node, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, failf(exitFailed, "fill it with `substrated snapshot DIR/NAME` on each node, or `substrated inspect -o json > DIR/NAME.json`",
+		return nil, failf(exitFailed, "fill it with `substrated snapshot - > DIR/NAME.txtar` on each node, or `substrated inspect -o json > DIR/NAME.json`",
 			"cannot read nodes from %s: there is none", dir)
 	}
 	return out, nil
@@ -79,30 +89,63 @@ func snapshotIn(entries []os.DirEntry) bool {
 // nodeFrom reads one node; one without an id is something else.
 func nodeFrom(path string) (fleet.Node, error) {
 	name := filepath.Base(path)
+	if strings.HasPrefix(name, ".") {
+		return fleet.Node{}, nil
+	}
 	info, err := os.Stat(path)
-	switch {
-	case err != nil:
+	if err != nil {
 		return fleet.Node{}, errors.New(cause(err))
-	case strings.HasPrefix(name, "."):
-		return fleet.Node{}, nil
+	}
+	n := fleet.Node{Known: true}
+	switch base, archive := strings.CutSuffix(name, archiveSuffix); {
 	case info.IsDir():
-		entries, err := os.ReadDir(path)
-		if err != nil {
-			return fleet.Node{}, errors.New(cause(err))
-		}
-		if !snapshotIn(entries) {
-			return fleet.Node{}, errors.New("it is not a snapshot: neither proc nor uname is in it")
-		}
-		facts, _ := hwinfo.Read(path)
-		return fleet.Node{ID: coordinator.NodeID(name), Facts: facts, Known: true}, nil
-	case !strings.HasSuffix(name, ".json"):
+		n.ID = coordinator.NodeID(name)
+		n.Facts, err = folderFacts(path)
+	case archive:
+		n.ID = coordinator.NodeID(base)
+		n.Facts, err = archiveFacts(path, info)
+	case strings.HasSuffix(name, factsSuffix):
+		n.ID = coordinator.NodeID(strings.TrimSuffix(name, factsSuffix))
+		n.Facts, err = fileFacts(path, info)
+	default:
 		return fleet.Node{}, nil
+	}
+	return n, err
+}
+
+func folderFacts(path string) (hwinfo.Facts, error) {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return hwinfo.Facts{}, errors.New(cause(err))
+	}
+	if !snapshotIn(entries) {
+		return hwinfo.Facts{}, errors.New("it is not a snapshot: neither proc nor uname is in it")
+	}
+	facts, _, err := hwinfo.ReadSnapshot(path)
+	return facts, err
+}
+
+func archiveFacts(path string, info os.FileInfo) (hwinfo.Facts, error) {
+	if !info.Mode().IsRegular() { // a pipe would be waited for
+		return hwinfo.Facts{}, errNotFile
+	}
+	facts, _, err := hwinfo.ReadSnapshot(path)
+	return facts, err
+}
+
+var errNotFile = errors.New("it is not a regular file")
+
+// fileFacts reads what `substrated inspect -o json` printed, or the facts in it alone.
+func fileFacts(path string, info os.FileInfo) (hwinfo.Facts, error) {
+	switch {
+	case !info.Mode().IsRegular():
+		return hwinfo.Facts{}, errNotFile
 	case info.Size() > 2*inventory.MaxFacts:
-		return fleet.Node{}, fmt.Errorf("it is larger than %s", size(2*inventory.MaxFacts))
+		return hwinfo.Facts{}, fmt.Errorf("it is larger than %s", size(2*inventory.MaxFacts))
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return fleet.Node{}, errors.New(cause(err))
+		return hwinfo.Facts{}, errors.New(cause(err))
 	}
 	var inspected struct {
 		Facts json.RawMessage `json:"facts"`
@@ -110,8 +153,7 @@ func nodeFrom(path string) (fleet.Node, error) {
 	if err := json.Unmarshal(data, &inspected); err == nil && len(inspected.Facts) > 0 {
 		data = inspected.Facts
 	}
-	facts, err := inventory.DecodeFacts(data)
-	return fleet.Node{ID: coordinator.NodeID(strings.TrimSuffix(name, ".json")), Facts: facts, Known: true}, err
+	return inventory.DecodeFacts(data)
 }
 
 // cause is the system's word without the path, which is said already.

@@ -88,7 +88,12 @@ func fromRPC(server string, err error) error {
 		}
 	}
 	switch st.Code() {
-	case codes.PermissionDenied, codes.Unauthenticated:
+	case codes.Unauthenticated:
+		f.code = exitRefused
+		if f.hint == "" {
+			f.hint = "check SUBSTRATE_TOKEN or --token-file, or run `substrate login`; `substrate user token create` makes a new one"
+		}
+	case codes.PermissionDenied:
 		f.code = exitRefused
 	case codes.NotFound:
 		f.code = exitNotFound
@@ -167,15 +172,6 @@ func printError(w io.Writer, err error) {
 	if f.hint != "" {
 		fmt.Fprintln(w, "hint: "+f.hint)
 	}
-}
-
-// hinted gives an error with that exit code a hint, if it has none.
-func hinted(err error, code int, hint string) error {
-	var f *failure
-	if errors.As(err, &f) && f.code == code && f.hint == "" {
-		f.hint = hint
-	}
-	return err
 }
 
 // firstSentence is "cannot set the configuration" of "cannot set the configuration: f.yaml:3:1: …".

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -72,7 +71,7 @@ func (a *app) log(ctx context.Context, req *apiv1.ReadLogRequest) error {
 	chosen := jobsNamed(w, req.GetJob())
 	switch {
 	case len(chosen) < 2:
-		return hinted(a.readLog(ctx, req), exitNotFound, nearJob(w, req.GetJob()))
+		return a.readLog(ctx, req)
 	case req.GetAttempt() > 0:
 		return failf(exitUsage, "name one, such as "+chosen[0].GetName(), "--attempt is one job's, and there are %d here", len(chosen))
 	case req.GetFollow():
@@ -130,16 +129,4 @@ func jobsNamed(w *apiv1.Workflow, name string) []*apiv1.Job {
 		}
 	}
 	return out
-}
-
-// nearJob is a hint for a job that a workflow may not have.
-func nearJob(w *apiv1.Workflow, name string) string {
-	var names []string
-	for _, j := range w.GetJobs() {
-		names = append(names, j.GetName())
-	}
-	if name == "" || slices.Contains(names, name) {
-		return ""
-	}
-	return didYouMean(name, names, "see `substrate workflow status "+w.GetName()+"`")
 }
