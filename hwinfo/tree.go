@@ -68,19 +68,15 @@ func newRecorder() *recorder {
 }
 
 func openTree(root string, rec *recorder) (*tree, error) {
-	o, err := openAny(root)
+	what, open := "root", openRoot
+	if st, err := os.Stat(root); err == nil && st.Mode().IsRegular() {
+		what, open = "archive", openArchive
+	}
+	o, err := open(root)
 	if err != nil {
-		return nil, fmt.Errorf("cannot open root: %w", cause(err))
+		return nil, fmt.Errorf("cannot open %s: %w", what, cause(err))
 	}
 	return &tree{root: o, rec: rec}, nil
-}
-
-// openAny opens a directory, or a file that holds one.
-func openAny(root string) (opener, error) {
-	if st, err := os.Stat(root); err == nil && st.Mode().IsRegular() {
-		return openArchive(root)
-	}
-	return openRoot(root)
 }
 
 func (t *tree) close() error { return t.root.close() }

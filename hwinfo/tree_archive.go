@@ -21,7 +21,7 @@ const (
 	maxArchived = 1 << 18 // files, links and directories
 	maxTarget   = 4096    // PATH_MAX
 	maxPath     = 1024    // sysfs stays far below
-	maxParts    = 32
+	maxLevels   = 32
 	maxName     = 255 // NAME_MAX
 )
 
@@ -186,8 +186,8 @@ func checkPath(name string) error {
 		return errors.New("it has no name")
 	case len(name) > maxPath:
 		return fmt.Errorf("its name is longer than %d bytes", maxPath)
-	case strings.Count(name, "/") >= maxParts:
-		return fmt.Errorf("its name has more than %d parts", maxParts)
+	case strings.Count(name, "/") >= maxLevels:
+		return fmt.Errorf("its name has more than %d parts", maxLevels)
 	case name[0] == '/':
 		return errors.New("its name is not relative")
 	case strings.IndexByte(name, 0) >= 0:

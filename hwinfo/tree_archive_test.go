@@ -55,7 +55,7 @@ func TestArchiveRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, _, err := ReadSnapshot(file)
-			if err == nil || !strings.HasPrefix(err.Error(), "cannot open root: ") || !strings.Contains(err.Error(), tt.want) {
+			if err == nil || !strings.HasPrefix(err.Error(), "cannot open archive: ") || !strings.Contains(err.Error(), tt.want) {
 				t.Fatalf("got %v, want %s", err, tt.want)
 			}
 			if Check(file) == nil || Askable(file) {

@@ -70,13 +70,13 @@ func planned(tb testing.TB, file, dir string) (out, errOut string) {
 	return o.String(), e.String()
 }
 
-// manyDefinitions is a configuration of 50 definitions, each for 40 nodes of a recorded fleet.
-func manyDefinitions(tb testing.TB) string {
+// namedDefinitions is a configuration of n definitions, each for ten nodes of a recorded fleet.
+func namedDefinitions(tb testing.TB, n int) string {
 	tb.Helper()
 	file := filepath.Join(tb.TempDir(), "c.yaml")
 	var text strings.Builder
 	text.WriteString("definitions:\n")
-	for i := range 50 {
+	for i := range n {
 		fmt.Fprintf(&text, "  - {id: d%d, provisioner: static, provisionerSpec: {condition: 'hostname() matches \"^node0*%d[0-9]$\" && cpuinfo.cpu_cores > 0', costPerHour: 1}}\n", i, i)
 	}
 	if err := os.WriteFile(file, []byte(text.String()), 0o600); err != nil {
@@ -87,7 +87,7 @@ func manyDefinitions(tb testing.TB) string {
 
 // TestPlanOfAnyForm: a plan is the same whichever way the nodes are recorded, and one bad file costs its node only.
 func TestPlanOfAnyForm(t *testing.T) {
-	file := manyDefinitions(t)
+	file := namedDefinitions(t, 2)
 	facts := recordedFleet(t, 12, asFacts)
 	want, errOut := planned(t, file, facts)
 	if !strings.Contains(want, "12 nodes") || errOut != "" {
@@ -137,7 +137,7 @@ func TestPlanOfAnyForm(t *testing.T) {
 
 // BenchmarkPlanOffline is the whole command: read the nodes, judge them, write the answer.
 func BenchmarkPlanOffline(b *testing.B) {
-	file := manyDefinitions(b)
+	file := namedDefinitions(b, 50)
 	for _, c := range []struct {
 		form  fleetForm
 		nodes int

@@ -16,19 +16,22 @@ import (
 )
 
 func rootFlag(cmd *cobra.Command) *string {
-	return cmd.Flags().String("root", "/", "where the node's files are: / or a directory made by snapshot")
+	return cmd.Flags().String("root", "/", "where the node's files are: / or a directory or file made by snapshot")
 }
 
 // checkRoot is for a mistyped --root: a directory without files would only be a node that tells nothing.
-func checkRoot(dir string) error {
-	info, err := os.Stat(dir)
+func checkRoot(root string) error {
+	info, err := os.Stat(root)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return failed(fmt.Errorf("cannot read node files: there is no directory %q", dir), "check --root")
+		return failed(fmt.Errorf("cannot read node files: there is no directory or file %q", root), "check --root")
 	case err != nil:
 		return failed(fmt.Errorf("cannot read node files: %w", err), "check --root")
-	case !info.IsDir():
-		return failed(fmt.Errorf("cannot read node files: %q is not a directory", dir), "check --root")
+	case !info.IsDir() && !info.Mode().IsRegular():
+		return failed(fmt.Errorf("cannot read node files: %q is neither a directory nor a file", root), "check --root")
+	}
+	if err := hwinfo.Check(root); err != nil {
+		return failed(fmt.Errorf("cannot read node files: %s: %w", root, err), "check --root")
 	}
 	return nil
 }
@@ -158,25 +161,6 @@ func evalCommand() *cobra.Command {
 			return writeJSON(out, value)
 		}
 		return err
-	}
-	return cmd
-}
-
-func snapshotCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use: "snapshot DIR", Short: "Copy the files that say what this node is", Args: exactly(1, "one directory"),
-		Long: "Copy the files that say what this node is into DIR, which must be empty or missing.\n" +
-			"They hold no serial numbers and no addresses; inspect and eval read them with --root DIR.",
-	}
-	dir := rootFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if args[0] == "" {
-			return usage(errors.New("cannot take snapshot: the directory's name is empty"), "")
-		}
-		if err := checkRoot(*dir); err != nil {
-			return err
-		}
-		return snapshotNode(cmd.Context(), *dir, args[0])
 	}
 	return cmd
 }

@@ -16,13 +16,6 @@ func readNode(ctx context.Context, root string) (hwinfo.Facts, []hwinfo.Warning)
 	return facts, append(warnings, unanswered...)
 }
 
-// snapshotNode copies what readNode reads. A program that gives no answer costs the snapshot that answer only.
-func snapshotNode(ctx context.Context, root, dir string) error {
-	var asker probe.Asker
-	answers, _ := asker.Ask(ctx, root)
-	return hwinfo.SnapshotWith(root, dir, answers)
-}
-
 // fabrics prints the sets of GPUs that links join, where it is known whether there are any.
 func fabrics(p printer, f *hwinfo.Facts) {
 	known := map[string]bool{}
