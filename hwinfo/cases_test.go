@@ -184,6 +184,13 @@ func walk(v any, path string) (any, bool) {
 // checkSnapshot: a snapshot gives the same facts and says nothing personal.
 func checkSnapshot(t *testing.T, root string, facts Facts) {
 	t.Helper()
+	if err := facts.Check(); err != nil {
+		t.Errorf("facts of files do not pass: %v", err)
+	}
+	tidied := facts
+	if tidied.Tidy(); tidied.Digest() != facts.Digest() {
+		t.Error("facts of files hold text that is not fit to show")
+	}
 	dir := filepath.Join(t.TempDir(), "snapshot")
 	if err := Snapshot(root, dir); err != nil {
 		t.Fatal(err)

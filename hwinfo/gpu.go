@@ -182,8 +182,8 @@ func (r *reader) byteCount(name string) *uint64 {
 	if hex, ok := strings.CutPrefix(text, "0x"); ok {
 		digits, base = hex, 16
 	}
-	n, err := strconv.ParseUint(digits, base, 63)
-	if err != nil {
+	n, err := strconv.ParseUint(digits, base, 64)
+	if err != nil || n > maxBytes {
 		r.warn(name, fmt.Errorf("%q is not a number of bytes", short(text)))
 		return nil
 	}

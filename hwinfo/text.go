@@ -3,7 +3,6 @@ package hwinfo
 import (
 	"fmt"
 	"iter"
-	"math"
 	"strconv"
 	"strings"
 	"unicode"
@@ -141,7 +140,7 @@ func parseKiB(s string) (uint64, error) {
 		return 0, fmt.Errorf("%q is not a size in kB", short(s))
 	}
 	n, err := strconv.ParseUint(f[0], 10, 64)
-	if err != nil || n > math.MaxUint64>>10 {
+	if err != nil || n > maxBytes>>10 {
 		return 0, fmt.Errorf("%q is not a size in kB", short(s))
 	}
 	return n << 10, nil

@@ -14,15 +14,20 @@ import (
 // MaxFacts is the largest report that is accepted, in bytes of JSON.
 const MaxFacts = 1 << 20
 
-// DecodeFacts reads a report's facts. Unknown fields are ignored: a newer agent may say more.
+// DecodeFacts reads a report's facts. Unknown fields are ignored: a newer agent may say more. Facts that no agent reads
+// off a machine are refused as a whole, for what is reckoned with them has no bounds of its own.
 func DecodeFacts(data []byte) (hwinfo.Facts, error) {
 	var f hwinfo.Facts
 	if len(data) > MaxFacts {
 		return f, fmt.Errorf("cannot read hardware report: %d bytes, at most %d are accepted", len(data), MaxFacts)
 	}
 	if err := json.Unmarshal(data, &f); err != nil {
-		return f, fmt.Errorf("cannot read hardware report: %w", err)
+		return hwinfo.Facts{}, fmt.Errorf("cannot read hardware report: %w", err)
 	}
+	if err := f.Check(); err != nil {
+		return hwinfo.Facts{}, fmt.Errorf("cannot read hardware report: %w", err)
+	}
+	f.Tidy()
 	return f, nil
 }
 
@@ -41,6 +46,13 @@ func Capacity(f hwinfo.Facts) (hw coordinator.Hardware, ok bool) {
 	// GPU memory on coherent platforms is part of MemTotal but not for jobs' host memory.
 	if f.Memory.Host != nil && *f.Memory.Host > 0 && *f.Memory.Host < *f.Memory.Total {
 		hw.Memory = coordinator.Bytes(*f.Memory.Host)
+	}
+	// Pages reserved as huge pages are gone for ordinary memory.
+	if u := f.Memory.Usable; u != nil && *u < *f.Memory.Total {
+		hw.Memory -= min(hw.Memory, coordinator.Bytes(*f.Memory.Total-*u))
+	}
+	if hw.Memory == 0 {
+		return coordinator.Hardware{Arch: f.CPU.Arch}, false
 	}
 	if n := f.CPU.LogicalCPUs; n != nil && *n > 0 {
 		hw.Threads = uint32(*n)

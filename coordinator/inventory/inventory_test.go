@@ -28,6 +28,12 @@ func TestCapacity(t *testing.T) {
 		"coherent GPU memory is left out": {
 			hwinfo.Facts{CPU: hwinfo.CPU{Cores: ptr(72)}, Memory: hwinfo.Memory{Total: ptr(uint64(358162944)), Host: ptr(uint64(263791104))}},
 			coordinator.Hardware{Cores: 72, Threads: 72, Memory: 263791104}, true},
+		"huge pages are not memory for jobs": {
+			hwinfo.Facts{CPU: hwinfo.CPU{Cores: ptr(2)}, Memory: hwinfo.Memory{Total: ptr(uint64(264110532 << 10)), Usable: ptr(uint64(251527620 << 10))}},
+			coordinator.Hardware{Cores: 2, Threads: 2, Memory: 251527620 << 10}, true},
+		"nor on a coherent platform": {
+			hwinfo.Facts{CPU: hwinfo.CPU{Cores: ptr(2)}, Memory: hwinfo.Memory{Total: ptr(uint64(100)), Host: ptr(uint64(60)), Usable: ptr(uint64(90))}},
+			coordinator.Hardware{Cores: 2, Threads: 2, Memory: 50}, true},
 		"a split GPU is not offered": {
 			hwinfo.Facts{CPU: hwinfo.CPU{Cores: ptr(1)}, Memory: hwinfo.Memory{Total: ptr(uint64(1))}, GPUs: []hwinfo.GPU{gpu, split, gpu}},
 			coordinator.Hardware{Cores: 1, Threads: 1, Memory: 1, Devices: map[string]uint32{"nvidia.com/gpu": 2}}, true},
@@ -101,14 +107,18 @@ func TestDrift(t *testing.T) {
 func FuzzDecodeFacts(f *testing.F) {
 	f.Add([]byte(`{"cpu":{"cpu_cores":4},"memory":{"total_bytes":1}}`))
 	f.Add([]byte(`{"gpus":[{}]}`))
+	f.Add([]byte(`{"cpu":{"cpu_cores":4294967296},"memory":{"total_bytes":1}}`))
+	f.Add([]byte(`{"cpu":{"cpu_cores":4,"logical_cpus":4294967296},"memory":{"total_bytes":9,"host_bytes":5,"usable_bytes":2}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		facts, err := DecodeFacts(data)
 		if err != nil {
 			return
 		}
-		if hw, ok := Capacity(facts); ok && (hw.Cores == 0 || hw.Memory == 0) {
-			t.Errorf("capacity promised without cores or memory: %+v", hw)
+		if hw, ok := Capacity(facts); ok && (hw.Cores == 0 || hw.Threads == 0 || hw.Memory == 0 || uint64(hw.Memory) > *facts.Memory.Total) {
+			t.Errorf("capacity promised without cores or memory, or more than there is: %+v", hw)
 		}
 		Annotations(facts)
+		Drift(facts, hwinfo.Facts{})
+		hwinfo.Fingerprint(facts)
 	})
 }
