@@ -271,7 +271,8 @@ func (c *cluster) nodesAt(def *definition, s *shape, plans bool, at time.Duratio
 	}
 	var open []choice
 	consider := func(n *node, planned bool) {
-		if !c.usable(n, s) || !n.opens(at, s.proto.Walltime) || planned && !c.openLater(n, s, at, true) {
+		if !c.usable(n, s) || !n.opens(at, s.proto.Walltime) || planned && !c.openLater(n, s, at, true) ||
+			!planned && c.freeFrom(n, s, later(at, 1)) > at {
 			return
 		}
 		c.tallyAt(&c.scratch, n, at, planned)
