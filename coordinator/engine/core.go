@@ -63,6 +63,9 @@ func (s *state) tell(t *tx) {
 		for _, a := range s.active {
 			s.changed(a)
 		}
+		for id, h := range s.holds {
+			c.scheduler.SetHold(s.hold(id, h))
+		}
 		c.waiting = true
 	}
 	for _, n := range c.nodes {
@@ -86,7 +89,11 @@ func (s *state) tell(t *tx) {
 func (s *state) schedConfig() sched.Config {
 	cfg := &s.config.Scheduler
 	slope, _ := s.config.priority.AgeLinear()
-	return sched.Config{Backfill: cfg.Backfill, PreemptionNotice: cfg.PreemptionNotice, QueueDepth: cfg.QueueDepth, AgeRate: slope}
+	return sched.Config{
+		Backfill: cfg.Backfill, PreemptionNotice: cfg.PreemptionNotice, QueueDepth: cfg.QueueDepth, AgeRate: slope,
+		PreemptionEnabled: cfg.PreemptionEnabled, PreemptionThreshold: cfg.PreemptionThreshold,
+		PreemptionGap: cfg.PreemptionGap, MinPreemptionRuntime: cfg.MinPreemptionRuntime,
+	}
 }
 
 func (s *state) tellNode(n *node) {
@@ -129,17 +136,6 @@ func (s *state) age(now time.Time) {
 		}
 	}
 	c.aging = c.aging[n:]
-}
-
-// agingDue is when priorities are to be worked out again, zero for never.
-func (s *state) agingDue(now time.Time) time.Time {
-	if _, linear := s.config.priority.AgeLinear(); linear || len(s.queued) == 0 {
-		return time.Time{}
-	}
-	if len(s.core.aging) > 0 {
-		return now
-	}
-	return s.core.nextAging
 }
 
 // wait is why an allocation waits, as of the last decision; false if it does not, or came after that.

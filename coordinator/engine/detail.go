@@ -132,31 +132,37 @@ func distance(a, b hwinfo.NUMA, all []hwinfo.NUMA) (int, bool) {
 	return a.Distances[i], true
 }
 
-// shares is what the ranks of a run have of their nodes, in the scheduler's terms: it counts GPUs in the order
-// of the newest report, the record names them by address.
+// shares is what the ranks of a run have of their nodes, in the scheduler's terms.
 func (s *state) shares(a *allocation) []sched.Share {
 	var out []sched.Share
-	for _, r := range a.record.Ranks {
-		n := s.nodes[r.Node]
-		if n == nil || len(r.Devices)+len(r.Cores) == 0 {
-			continue
+	for i := range a.record.Ranks {
+		if r := &a.record.Ranks[i]; len(r.Devices)+len(r.Cores) > 0 && s.nodes[r.Node] != nil {
+			out = append(out, s.share(r.Node, &r.shareRecord))
 		}
-		share := sched.Share{Node: r.Node}
+	}
+	return out
+}
+
+// share translates a record: the scheduler counts GPUs in the order of the newest report, the record names them
+// by address.
+func (s *state) share(id coordinator.NodeID, r *shareRecord) sched.Share {
+	share := sched.Share{Node: id}
+	if n := s.nodes[id]; n != nil {
 		for i, g := range n.detail.gpus {
 			if slices.Contains(r.Devices, g.ID) {
 				share.Devices = append(share.Devices, i)
 			}
 		}
-		for _, c := range r.Cores {
-			share.Cores = append(share.Cores, sched.DomainCores{Domain: c.Domain, Cores: c.Cores})
-		}
-		out = append(out, share)
 	}
-	return out
+	for _, c := range r.Cores {
+		share.Cores = append(share.Cores, sched.DomainCores{Domain: c.Domain, Cores: c.Cores})
+	}
+	return share
 }
 
-// take writes down what a start has of one node.
-func (r *rankRecord) take(n *node, share *sched.Share) {
+// recordOf writes down a share of a node.
+func recordOf(n *node, share *sched.Share) shareRecord {
+	var r shareRecord
 	for _, i := range share.Devices {
 		if n != nil && i < len(n.detail.gpus) {
 			r.Devices = append(r.Devices, n.detail.gpus[i].ID)
@@ -165,6 +171,7 @@ func (r *rankRecord) take(n *node, share *sched.Share) {
 	for _, c := range share.Cores {
 		r.Cores = append(r.Cores, domainCores{Domain: c.Domain, Cores: c.Cores})
 	}
+	return r
 }
 
 // visibleBy is the variable by which a vendor's runtime shows a job some of the node's GPUs.

@@ -211,9 +211,7 @@ func (e *Engine) turn(ctx context.Context, batch []*command) error {
 
 // pass schedules if there is reason to.
 func (e *Engine) pass(t *tx) {
-	aging := e.state.agingDue(t.now)
-	due := e.state.dirty || !aging.IsZero() && !t.now.Before(aging)
-	if !due || t.now.Before(e.nextPass) {
+	if !e.state.dirty && t.now.Before(e.nextTick()) || t.now.Before(e.nextPass) {
 		return
 	}
 	began := e.opt.Now()
@@ -344,6 +342,18 @@ func (e *Engine) send(ctx context.Context, c *command) error {
 	}
 }
 
+// tickEvery is how often what waits is looked at though nothing has changed: time alone makes victims old enough,
+// plans due and windows near.
+const tickEvery = time.Second
+
+// nextTick is when to decide although nothing changed; nothing waits for it where nothing waits.
+func (e *Engine) nextTick() time.Time {
+	if len(e.state.queued) == 0 {
+		return e.opt.Now().UTC().Add(time.Hour)
+	}
+	return e.nextPass.Add(tickEvery)
+}
+
 // untilNext is how long the loop may sleep without a command.
 func (e *Engine) untilNext() time.Duration {
 	now := e.opt.Now()
@@ -360,11 +370,7 @@ func (e *Engine) untilNext() time.Duration {
 		earlier(n.lossAt(e.state))
 	}
 	earlier(e.state.nextDeferred())
-	if aging := e.state.agingDue(now); !aging.IsZero() && aging.Before(e.nextPass) {
-		earlier(e.nextPass)
-	} else {
-		earlier(aging)
-	}
+	earlier(e.nextTick())
 	if next.Before(e.fullUntil) {
 		next = e.fullUntil
 	}

@@ -24,6 +24,7 @@ const (
 	prefixHistory  = "grant-history/"
 	prefixWorkflow = "workflow/"
 	prefixAlloc    = "allocation/"
+	prefixHold     = "hold/"    // hold/<allocation>: room made for it
 	prefixExpired  = "expired/" // of a workflow that is gone: its other records go too
 	prefixNode     = "node/"
 	prefixFacts    = "node-facts/"

@@ -95,6 +95,7 @@ const (
 // have kept what they wait for and lost what follows from it. A job of which a part has gone on has told so.
 func (t *tx) resume() {
 	t.backfillGrants()
+	t.resumeHolds()
 	for _, id := range slices.Sorted(maps.Keys(t.state.workflows)) {
 		w := t.state.workflows[id]
 		if w.open == 0 {

@@ -54,7 +54,7 @@ func (e *Engine) newState() (*state, error) {
 		workflows: map[coordinator.WorkflowID]*submission{}, idempotency: map[string]coordinator.WorkflowID{},
 		queued: map[coordinator.AllocationID]*allocation{}, active: map[coordinator.AllocationID]*allocation{},
 		deferred: map[coordinator.AllocationID]*allocation{}, nodes: map[coordinator.NodeID]*node{},
-		absent: map[coordinator.NodeID]*node{}, dirty: true, now: e.opt.Now,
+		absent: map[coordinator.NodeID]*node{}, holds: map[coordinator.AllocationID]*holdRecord{}, dirty: true, now: e.opt.Now,
 	}, nil
 }
 
@@ -71,7 +71,7 @@ func (e *Engine) load(ctx context.Context) (*state, error) {
 		return nil, fmt.Errorf("cannot read the state: it was written by a newer version (schema %d, this one knows %d)", s.cluster.Schema, schemaVersion)
 	}
 	steps := []func(context.Context, *state) error{
-		e.loadSecrets, e.loadOwners, e.loadGrants, e.loadConfig, e.loadNodes, e.loadWorkflows, e.loadAllocations, e.loadEvents,
+		e.loadSecrets, e.loadOwners, e.loadGrants, e.loadConfig, e.loadNodes, e.loadWorkflows, e.loadAllocations, e.loadHolds, e.loadEvents,
 	}
 	for _, step := range steps {
 		if err := step(ctx, s); err != nil {
@@ -269,6 +269,13 @@ func (e *Engine) loadAllocations(ctx context.Context, s *state) error {
 				}
 			}
 		}
+		return nil
+	})
+}
+
+func (e *Engine) loadHolds(ctx context.Context, s *state) error {
+	return each(ctx, e, prefixHold, func(id string, rec holdRecord) error {
+		s.holds[coordinator.AllocationID(id)] = &rec
 		return nil
 	})
 }

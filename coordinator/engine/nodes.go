@@ -83,7 +83,7 @@ func (n *node) schedNode() sched.Node {
 		GPUs: n.detail.gpus, Links: n.detail.links, LinksKnown: n.detail.linksKnown, Domains: n.detail.domains,
 	}
 	status := n.status()
-	out.Schedulable = status == NodeReady
+	out.Schedulable, out.Draining = status == NodeReady, n.record.Scheduling == "draining"
 	if !out.Schedulable {
 		out.Why = string(status)
 	}
@@ -231,30 +231,21 @@ func (e *Engine) SetScheduling(ctx context.Context, c Caller, id coordinator.Nod
 		t.group()
 		t.event(Event{Kind: "node-" + cmp.Or(state, "uncordoned"), Subject: string(id), Message: fmt.Sprintf("by %s %s", c.Name, reason)})
 		t.state.changedNode(n)
-		if action == "drain" {
-			t.drain(n, active)
+		if action == "drain" && active {
+			t.sendAway(n)
 		}
 		return nil
 	}, func(s *state) { view = s.nodeView(s.nodes[id], false, e.opt.Now().UTC()) })
 	return view, err
 }
 
-// drain gives batch work notice and, when active, sends restartable work elsewhere; the rest runs on.
-func (t *tx) drain(n *node, active bool) {
+// sendAway requeues restartable work of a node. Batch work gets its notice from the scheduler, and the rest runs on.
+func (t *tx) sendAway(n *node) {
 	for _, a := range sortedAllocations(n.active) {
 		if a.record.Stop != "" {
 			continue
 		}
-		switch spec := a.job.spec; {
-		case spec.Class == coordinator.ClassBatch:
-			notice := t.state.config.Scheduler.PreemptionNotice
-			a.record.NoticeEnds = t.now.Add(notice)
-			a.record.Stop = stopPreempt
-			t.set(a, coordinator.StatusPreempting)
-			t.event(Event{Kind: "preempt-initiated", Workflow: a.job.workflow.id, Job: a.name(), Subject: string(n.id),
-				Message: fmt.Sprintf("node %s is drained; notice ends %s", n.id, a.record.NoticeEnds.Format(time.RFC3339))})
-			t.stop(a, notice, string(stopPreempt))
-		case active && spec.Restart != coordinator.RestartNever:
+		if spec := a.job.spec; spec.Class != coordinator.ClassBatch && spec.Restart != coordinator.RestartNever {
 			a.record.Stop = stopRequeue
 			t.touch(a)
 			t.stop(a, t.state.config.Scheduler.KillTimeout, string(stopRequeue))

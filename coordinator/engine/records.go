@@ -76,11 +76,16 @@ type attemptRecord struct {
 
 // rankRecord is one node's share of a run.
 type rankRecord struct {
-	Node    coordinator.NodeID `json:"node"`
-	State   RunState           `json:"state"`
-	Devices []string           `json:"devices,omitempty"` // GPUs by PCI address, where the node's report names them
-	Cores   []domainCores      `json:"cores,omitempty"`   // by NUMA domain, where it tells those
-	End     *RunStatus         `json:"end,omitempty"`
+	Node  coordinator.NodeID `json:"node"`
+	State RunState           `json:"state"`
+	shareRecord
+	End *RunStatus `json:"end,omitempty"`
+}
+
+// shareRecord is what a run has, or is promised, of one node beyond counts.
+type shareRecord struct {
+	Devices []string      `json:"devices,omitempty"` // GPUs by PCI address, where the node's report names them
+	Cores   []domainCores `json:"cores,omitempty"`   // by NUMA domain, where it tells those
 }
 
 // domainCores is a number of whole cores in one NUMA domain.

@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "rewrite golden files")
 // field makes stores of earlier versions unreadable.
 func TestDiskFormat(t *testing.T) {
 	records := []any{
-		clusterRecord{}, newestGrant{}, workflowRecord{}, allocRecord{}, nodeRecord{}, ConfigRevision{}, []Event{},
+		clusterRecord{}, newestGrant{}, workflowRecord{}, allocRecord{}, holdRecord{}, nodeRecord{}, ConfigRevision{}, []Event{},
 		coordinator.Organization{}, coordinator.Group{}, coordinator.User{},
 	}
 	var out bytes.Buffer
@@ -66,7 +66,7 @@ func fill(v reflect.Value, depth int) {
 		fill(v.Elem(), depth+1)
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if v.Type().Field(i).IsExported() {
+			if f := v.Type().Field(i); f.IsExported() || f.Anonymous {
 				fill(v.Field(i), depth+1)
 			}
 		}

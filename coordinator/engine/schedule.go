@@ -16,10 +16,19 @@ func (e *Engine) schedule(t *tx) {
 	s.dirty = false
 	s.tell(t)
 	plan := s.core.scheduler.Decide(t.now)
+	for i := range plan.Drops {
+		t.dropped(&plan.Drops[i])
+	}
 	for i := range plan.Starts {
 		if a := s.queued[plan.Starts[i].ID]; a != nil {
 			t.place(a, &plan.Starts[i])
 		}
+	}
+	for i := range plan.Preempts {
+		t.makeRoom(&plan.Preempts[i])
+	}
+	for i := range plan.Stops {
+		t.clear(&plan.Stops[i])
 	}
 	// Starting changes what later passes see only through ends and arrivals; both mark the state.
 	s.dirty = false
@@ -35,10 +44,11 @@ func (t *tx) place(a *allocation, start *sched.Start) {
 	for i, id := range start.Nodes {
 		r.Ranks[i] = rankRecord{Node: id, State: RunStarting}
 		if i < len(start.Shares) {
-			r.Ranks[i].take(t.state.nodes[id], &start.Shares[i])
+			r.Ranks[i].shareRecord = recordOf(t.state.nodes[id], &start.Shares[i])
 		}
 	}
 	t.set(a, coordinator.StatusStarting)
+	t.dropHold(a.id)
 	for _, id := range start.Nodes {
 		if n := t.state.nodes[id]; n != nil {
 			n.active[a.id] = a
@@ -89,6 +99,8 @@ func (s *state) request(t *tx, a *allocation, env *expr.PriorityEnv) sched.Reque
 		Priority: s.priority(t, a, env), Submitted: j.workflow.record.Submitted, Order: uint64(j.place)<<32 | uint64(a.task),
 		Walltime: j.spec.Walltime, Nodes: max(j.spec.Nodes, 1), Resources: j.spec.Resources,
 		Admissible: adm.admissible, Unrestricted: adm.unrestricted, Exclude: adm.exclude,
+		Organization: j.workflow.record.Owner.Organization, Group: j.workflow.record.Owner.Group,
+		Preempts: j.workflow.record.Preempts, Preemptible: j.spec.Preemptible, PreemptionsLeft: a.preemptionsLeft(),
 	}
 	if arr := j.spec.Array; arr != nil && arr.Concurrency > 0 {
 		req.Array = string(j.workflow.id) + "/" + j.spec.Name
@@ -110,8 +122,19 @@ func (s *state) placement(t *tx, a *allocation, env *expr.PriorityEnv) sched.Pla
 	return sched.Placement{
 		ID: a.id, Array: array, Workflow: j.workflow.id, Class: j.spec.Class, Priority: s.priority(t, a, env),
 		Started: started, Walltime: j.spec.Walltime, Nodes: a.nodeIDs(), Shares: s.shares(a), Resources: j.spec.Resources,
-		Ending: a.record.Stop != "",
+		Ending: a.record.Stop != "", KillAt: a.record.NoticeEnds,
+		Organization: j.workflow.record.Owner.Organization, Group: j.workflow.record.Owner.Group,
+		Submitted: j.workflow.record.Submitted, Preemptible: j.spec.Preemptible, PreemptionsLeft: a.preemptionsLeft(),
 	}
+}
+
+// preemptionsLeft is how often the allocation may still be preempted, -1 for any number (rule 23).
+func (a *allocation) preemptionsLeft() int {
+	most := a.job.spec.PreemptionsMax
+	if most == nil {
+		return -1
+	}
+	return max(int(*most)-int(a.record.Preempted), 0)
 }
 
 // array names the task array of a job.

@@ -34,6 +34,7 @@ type state struct {
 	queued      map[coordinator.AllocationID]*allocation
 	active      map[coordinator.AllocationID]*allocation
 	deferred    map[coordinator.AllocationID]*allocation // queued, but not before a time
+	holds       map[coordinator.AllocationID]*holdRecord // by who it is for
 	open        int                                      // allocations that have not ended
 	nodes       map[coordinator.NodeID]*node
 	absent      map[coordinator.NodeID]*node // without a stream, and not yet given up

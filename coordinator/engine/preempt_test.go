@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"substrate/coordinator"
+	"substrate/coordinator/store"
+)
+
+const preemptConfig = plainConfig + "scheduler: {preemptionNotice: 1s}\n"
+
+const fills = `version: v1
+name: fills
+jobs: {b: {command: [x], class: batch, retry-on-preempt: true, resource: {cpu: {cores: 4}}}}
+`
+
+const comes = `version: v1
+name: comes
+jobs: {d: {command: [x], resource: {cpu: {cores: 3}}}}
+`
+
+func kinds(events []Event) string {
+	var out []string
+	for _, ev := range events {
+		out = append(out, ev.Kind)
+	}
+	return strings.Join(out, " ")
+}
+
+// TestBatchYields: batch work gets notice, its room goes to who it was freed for, and it comes back in front of its
+// class; both workflows tell the same story.
+func TestBatchYields(t *testing.T) {
+	st := store.NewMemory()
+	c := newCluster(t, st)
+	c.set(preemptConfig)
+	h := newHost("n1", 4, nil)
+	c.join(h)
+	awaitNode(t, c, "n1", NodeReady)
+	batch := c.awaitStatus(c.start(fills).ID, coordinator.StatusRunning)
+	demand := c.awaitStatus(c.start(comes).ID, coordinator.StatusRunning)
+	again := c.awaitStatus(batch.ID, coordinator.StatusQueued)
+	if j := again.Jobs[0]; j.Preempted != 1 || j.Failures != 0 || j.Attempt != 1 {
+		t.Errorf("preempted work: %+v", j)
+	}
+	told := c.events(batch.ID)
+	if got := kinds(told); !strings.Contains(got, "started preempt-initiated preempted requeued") {
+		t.Errorf("events of the victim: %s", got)
+	}
+	for _, ev := range append(told, c.events(demand.ID)...) {
+		if ev.Kind != "preempt-initiated" {
+			continue
+		}
+		for _, key := range []string{"cluster", "right", "preemptor", "preemptor_priority", "preemptor_inputs", "victim", "victim_priority", "victim_inputs", "gap", "notice_ends"} {
+			if ev.Metadata[key] == "" {
+				t.Errorf("%s: no %s in %v", ev.Message, key, ev.Metadata)
+			}
+		}
+	}
+	if got := kinds(c.events(demand.ID)); !strings.Contains(got, "reservation-held preempt-initiated started") {
+		t.Errorf("events of the preemptor: %s", got)
+	}
+	if left := keysWith(c, st, prefixHold); len(left) != 0 {
+		t.Errorf("holds left: %v", left)
+	}
+	if _, err := c.engine.CancelWorkflow(t.Context(), c.admin, string(demand.ID), ""); err != nil {
+		t.Fatal(err)
+	}
+	if j := c.awaitStatus(batch.ID, coordinator.StatusRunning).Jobs[0]; j.Attempt != 2 {
+		t.Errorf("the second attempt is %d", j.Attempt)
+	}
+}
+
+func keysWith(c *cluster, st store.Store, prefix string) []string {
+	c.t.Helper()
+	var keys []string
+	if err := walk(c.t.Context(), st, prefix, loadPage, func(entry store.Entry) error {
+		keys = append(keys, entry.Key)
+		return nil
+	}); err != nil {
+		c.t.Fatal(err)
+	}
+	return keys
+}
+
+// TestCancelledPreemptorLeavesNoHold: what was held for work that is cancelled goes to the next.
+func TestCancelledPreemptorLeavesNoHold(t *testing.T) {
+	st := store.NewMemory()
+	c := newCluster(t, st)
+	c.set(strings.Replace(preemptConfig, "1s", "1h", 1))
+	h := newHost("n1", 4, nil)
+	h.deaf = true // the victim takes its time
+	c.join(h)
+	awaitNode(t, c, "n1", NodeReady)
+	batch := c.awaitStatus(c.start(fills).ID, coordinator.StatusRunning)
+	demand := c.start(comes)
+	c.awaitStatus(batch.ID, coordinator.StatusPreempting)
+	if left := keysWith(c, st, prefixHold); len(left) != 1 {
+		t.Errorf("holds: %v", left)
+	}
+	if _, err := c.engine.CancelWorkflow(t.Context(), c.admin, string(demand.ID), ""); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for len(keysWith(c, st, prefixHold)) > 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("the hold stays")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// TestPreemptionOverCrashes: a coordinator that dies at any write of a preemption neither kills twice, nor kills in
+// vain, nor forgets whom the room is for.
+func TestPreemptionOverCrashes(t *testing.T) {
+	for cut := 1; cut <= 8; cut++ {
+		for _, applied := range []bool{false, true} {
+			t.Run(fmt.Sprintf("write %d applied %v", cut, applied), func(t *testing.T) {
+				st := store.NewMemory()
+				c := newCluster(t, st)
+				c.set(preemptConfig)
+				h := newHost("n1", 4, nil)
+				c.join(h)
+				awaitNode(t, c, "n1", NodeReady)
+				batch := c.awaitStatus(c.start(fills).ID, coordinator.StatusRunning)
+				fault := store.Fault{Apply: 0}
+				if applied {
+					fault.Apply = 1
+				}
+				st.FailCommit(cut, fault)
+				demand := c.startAnyhow(comes)
+				c.awaitStatus(demand, coordinator.StatusRunning)
+				if j := c.awaitStatus(batch.ID, coordinator.StatusQueued).Jobs[0]; j.Preempted != 1 || j.Attempt != 1 {
+					t.Errorf("the victim: %+v", j)
+				}
+				if left := keysWith(c, st, prefixHold); len(left) != 0 {
+					t.Errorf("holds left: %v", left)
+				}
+			})
+		}
+	}
+}
