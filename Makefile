@@ -8,7 +8,7 @@ TOOLS     := proto/tools
 PROBE_CGO := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo 1 || echo 0)
 FUZZTIME  ?= 20s
 
-.PHONY: help build run test verify bench fuzz deps packages proto clean
+.PHONY: help build run test verify bench fuzz nightly deps packages proto clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -41,6 +41,10 @@ fuzz: ## every fuzz target for FUZZTIME each
 	  for f in $$($(GO) test -list '^Fuzz' $$pkg 2>/dev/null | grep '^Fuzz'); do \
 	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 	  done; done
+
+nightly: ## hours of it: ten minutes for each fuzz target, storms of crashes
+	$(MAKE) fuzz FUZZTIME=10m
+	$(GO) test -count 10 -timeout 4h ./tests/crash ./coordinator/engine ./coordinator/store
 
 deps: ## what the tests need beyond Go (Debian, Ubuntu)
 	packaging/deps.sh
