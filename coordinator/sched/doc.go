@@ -1,4 +1,4 @@
-// Package sched decides what runs where: Decide is a pure function from a snapshot to a plan.
+// Package sched decides what runs where: a Scheduler is told what changes and makes plans, Decide makes one from a snapshot.
 // It has no clock, no I/O, no randomness and no goroutine; it evaluates no expression and knows no grant.
 //
 // # Rules
@@ -6,7 +6,7 @@
 // Numbers are those that a Verdict carries and that the files in testdata/scenarios are named after.
 //
 //	1  queue order: class, returned work, priority, submission, id; positions 1..n per class
-//	2  priority is a number of the snapshot; nothing is remembered between calls
+//	2  priority grows with age, for everybody at the same rate
 //	3  returned work is first in its class
 //	4  strict order within a class among allocations that overlap
 //	5  all or nothing, gangs included; array concurrency
@@ -80,10 +80,32 @@
 // Within a definition, nodes without devices come first, then those with the fewest free devices,
 // free cores, free memory, and the id decides.
 //
+// # Joined GPUs, cores of a domain (rules 7, 8)
+//
+// A node is taken by amounts, and where its GPUs or NUMA domains are known, by which of them too. GPUs of one job come from
+// one fabric unless it is loose; topology.pick says which. Cores go where pickCores puts them, GPUs near them,
+// and then the cores near those GPUs. A request with a plan beside it gets what is free for as long as it may run: its GPUs
+// do not change while it runs. Of an older placement only amounts may be known: it counts as having the
+// first devices and the first domains' cores that nobody else has, whenever that is asked. Where a report does not
+// say what is together, work that depends on it waits as hardware-unknown.
+//
 // # Estimates (rule 16)
 //
 // The decision is stepped forward from end to end with the same code that places work, so that an
 // estimate is what Decide will do if everything ends when it is planned to and nothing arrives.
 // The first 1,000 of each class are estimated, within a fixed amount of work; past it, an
-// allocation with a plan shows that.
+// allocation with a plan shows that. What the stepping changed is put back.
+//
+// # What a decision costs
+//
+// Requests that are alike are one shape with one ordered queue. A class merges the heads of its shapes in order and drops
+// a shape once nothing more of it can start, so a pass costs starts and shapes; only a queue depth and conservative
+// plans make it look at entries one by one, up to their limit. A shape that found no room is not tried again until
+// something got free in its definitions or tokens. Since a pass starts a prefix of each shape's queue, what kept an entry follows from where
+// it is in relation to a few others: positions and verdicts are worked out when they are asked for. A definition's nodes
+// are a tree by fullness that knows of each subtree what it has free at most and when its first claim ends,
+// so that a start, an end and a plan touch few of them.
+//
+// Nothing that is remembered changes an answer: plan, positions, verdicts and estimates are those of a Scheduler that is
+// told the same facts for the first time.
 package sched
