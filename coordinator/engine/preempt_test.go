@@ -142,3 +142,67 @@ func TestPreemptionOverCrashes(t *testing.T) {
 		}
 	}
 }
+
+// TestGroupsPreempt: all that seed and rule 17 ask for must hold, one missing and nobody gives way.
+func TestGroupsPreempt(t *testing.T) {
+	const victim = "version: v1\nname: low\npreemptible: %v\njobs: {j: {command: [x], resource: {cpu: {cores: 4}}}}\n"
+	tests := map[string]struct {
+		scheduler   string
+		preemptible bool
+		list        bool  // the victim's group is on the list
+		priority    int32 // of the preempting group
+		want        bool
+	}{
+		"everything holds":  {"preemptionEnabled: true", true, true, 50, true},
+		"not enabled":       {"preemptionEnabled: false", true, true, 50, false},
+		"not preemptible":   {"preemptionEnabled: true", false, true, 50, false},
+		"not on the list":   {"preemptionEnabled: true", true, false, 50, false},
+		"gap too small":     {"preemptionEnabled: true, preemptionGap: 51", true, true, 50, false},
+		"under a threshold": {"preemptionEnabled: true, preemptionThreshold: 60", true, true, 50, false},
+		"too young":         {"preemptionEnabled: true, minPreemptionRuntime: 1h", true, true, 50, false},
+		"equal rank":        {"preemptionEnabled: true, preemptionGap: 0", true, true, 0, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, store.NewMemory())
+			// No age in it, so that the gap is exact.
+			c.set(plainConfig + "scheduler: {preemptionNotice: 1s, priority: group_priority + user_priority, " + tt.scheduler + "}\n")
+			c.join(newHost("n1", 4, nil))
+			awaitNode(t, c, "n1", NodeReady)
+			for _, slug := range []string{"research", "spare"} {
+				if _, err := c.engine.CreateGroup(t.Context(), c.admin, slug, firstOrg, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			up := UpdateGroup{Group: "research", Organization: firstOrg, Priority: &tt.priority}
+			if tt.list {
+				up.Preempt = []string{"spare"}
+			}
+			if _, err := c.engine.UpdateGroup(t.Context(), c.admin, up); err != nil {
+				t.Fatal(err)
+			}
+			_, low := c.user(NewUser{Name: "low", Organization: firstOrg, Groups: []string{"spare"}})
+			_, high := c.user(NewUser{Name: "high", Organization: firstOrg, Groups: []string{"research"}})
+			start := func(who Caller, yaml string) coordinator.WorkflowID {
+				res, err := c.engine.StartWorkflow(t.Context(), who, StartWorkflow{YAML: []byte(yaml), File: "w.yaml"})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return res.Workflow.ID
+			}
+			first := start(low, fmt.Sprintf(victim, tt.preemptible))
+			c.awaitStatus(first, coordinator.StatusRunning)
+			second := start(high, comes)
+			if tt.want {
+				c.awaitStatus(second, coordinator.StatusRunning)
+				c.awaitStatus(first, coordinator.StatusPreempted)
+				return
+			}
+			c.await(second, "a reason", func(v WorkflowView) bool { r := v.Jobs[0].Reason; return r != nil && r.Rule != 0 })
+			time.Sleep(100 * time.Millisecond) // turns in which it must not happen
+			if v, err := c.engine.Workflow(t.Context(), c.admin, string(first)); err != nil || v.Status != coordinator.StatusRunning {
+				t.Errorf("the victim is %v, %v", v.Status, err)
+			}
+		})
+	}
+}
