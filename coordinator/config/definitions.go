@@ -100,8 +100,11 @@ func (p *parser) definition(v strictyaml.Value) *draft {
 		v.Report(strictyaml.SeverityError, strictyaml.CodeMissing, "the key provisionerSpec is missing", "")
 		return nil
 	}
-	if !known {
-		return nil // the spec of an unknown kind cannot be judged
+	if !known { // the spec of an unknown kind cannot be judged, its id can
+		if d.id.Valid() && d.id.IsText() && !strings.Contains(id, "${") {
+			p.id(d, "")
+		}
+		return nil
 	}
 	d.spec = spec.Decode(kind, body)
 	p.noEffect(kind, maxNodes, idle, join, discover, d.ttl)

@@ -176,8 +176,8 @@ func (j *job) what(command, script, image strictyaml.Value) {
 		s.Command, _ = strictyaml.ListOf(argument)(command)
 		if len(s.Command) == 0 && command.IsList() {
 			command.Errorf(strictyaml.CodeValue, "the command is empty")
-		} else if len(s.Command) > 0 && s.Command[0] == "" {
-			command.Errorf(strictyaml.CodeValue, "the command's program is empty")
+		} else if list, _ := command.List(); len(list) > 0 && list[0].IsText() && s.Command[0] == "" {
+			list[0].Errorf(strictyaml.CodeValue, "the command's program is empty")
 		}
 	}
 	if script.Valid() {

@@ -69,7 +69,12 @@ func (l *linter) frequency() {
 		case l.trueOn[at] == 0 && never < maxLints:
 			never++
 			message := fmt.Sprintf("the condition is true on none of the %d known nodes", l.known)
-			if l.maybe[at] > 0 {
+			switch {
+			case l.known == 1 && l.maybe[at] > 0:
+				message = "the condition is not true on the only known node: a fact that it reads is absent there"
+			case l.known == 1:
+				message = "the condition is not true on the only known node"
+			case l.maybe[at] > 0:
 				message += fmt.Sprintf("; on %d of them a fact that it reads is absent", l.maybe[at])
 			}
 			l.warn(config.LintNeverTrue, id, message, "see why with `substrate cluster config test`, or `substrate node explain` once it is set")

@@ -111,7 +111,7 @@ func (j *Judgement) try(job *coordinator.JobSpec, env *expr.RequestEnv, d *coord
 		return out
 	}
 	if len(members) == 0 {
-		out.RefusedBy, out.Reason = "nodes", "the condition is true on no node here"
+		out.RefusedBy, out.Reason = "nodes", j.emptiness(d.ID)
 		if d.Condition == "" {
 			out.Reason = "its nodes are launched when they are needed; there are none here"
 		}
@@ -133,6 +133,34 @@ func (j *Judgement) try(job *coordinator.JobSpec, env *expr.RequestEnv, d *coord
 		out.RefusedBy, out.Reason = reasons[0][0], reasons[0][1]
 	}
 	return out
+}
+
+// emptiness says why no node belongs to a static definition: its condition is true nowhere, or earlier
+// definitions get all nodes on which it is.
+func (j *Judgement) emptiness(id coordinator.DefinitionID) string {
+	at := int32(slices.Index(j.order, id))
+	taken, winners := 0, map[int32]bool{}
+	for _, v := range j.verdicts {
+		if _, found := slices.BinarySearch(v.matched, at); found {
+			taken++
+			winners[v.matched[0]] = true
+		}
+	}
+	if taken == 0 {
+		return "the condition is true on no node here"
+	}
+	first := j.order[slices.Min(slices.Collect(maps.Keys(winners)))]
+	where, who := fmt.Sprintf("%d nodes", taken), fmt.Sprintf("%s and %d other definitions get", first, len(winners)-1)
+	if taken == 1 {
+		where = "1 node"
+	}
+	switch len(winners) {
+	case 1:
+		who = string(first) + " gets"
+	case 2:
+		who = string(first) + " and another definition get"
+	}
+	return fmt.Sprintf("the condition is true on %s, which %s: the first in the file wins", where, who)
 }
 
 func (j *Judgement) policy(env *expr.RequestEnv, d *coordinator.Definition, carried map[string]string) (by, why string) {
