@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -130,9 +132,10 @@ func evaluate(name string, facts hwinfo.Facts) ([]held, error) {
 func evalCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "eval EXPR", Short: "Evaluate an expression on this node", Args: exactly(1, "one expression"),
-		Example: "  substrated eval 'cpuinfo.cpu_cores >= 32'",
+		Example: "  substrated eval 'cpuinfo.cpu_cores >= 32'\n  substrated eval --explain 'hostname() == \"a\" and cpuinfo.cpu_cores >= 32'",
 	}
 	dir, form := rootFlag(cmd), outputFlag(cmd, "text", "json")
+	explain := cmd.Flags().Bool("explain", false, "for a condition, the parts that kept it from being true and what they saw")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkOutput(*form, "text", "json"); err != nil {
 			return err
@@ -141,13 +144,15 @@ func evalCommand() *cobra.Command {
 			return err
 		}
 		facts, _ := hwinfo.Read(*dir)
-		value, err := expr.EvalAny(args[0], expr.NewNodeEnv(facts))
-		var place *expr.Error
-		if errors.As(err, &place) {
-			return failed(fmt.Errorf("cannot evaluate expression: line %d, column %d: %s", place.Line, place.Column, place.Message), place.Hint)
-		} else if err != nil {
-			return failed(fmt.Errorf("cannot evaluate expression: %w", err), "")
+		env := expr.NewNodeEnv(facts)
+		if *explain {
+			return explainCondition(cmd, *form, args[0], env)
 		}
+		value, err := expr.EvalAny(args[0], env)
+		if err != nil {
+			return notEvaluated(err)
+		}
+		remarks(cmd.ErrOrStderr(), expr.LintCondition(args[0])) // none where it is no condition
 		out := cmd.OutOrStdout()
 		text, isText := value.(string)
 		switch {
@@ -163,6 +168,54 @@ func evalCommand() *cobra.Command {
 		return err
 	}
 	return cmd
+}
+
+func notEvaluated(err error) error {
+	var place *expr.Error
+	if errors.As(err, &place) {
+		return failed(fmt.Errorf("cannot evaluate expression: line %d, column %d: %s", place.Line, place.Column, place.Message), place.Hint)
+	}
+	return failed(fmt.Errorf("cannot evaluate expression: %w", err), "")
+}
+
+// remarks says what a configuration with this condition would be warned of.
+func remarks(w io.Writer, found []expr.Finding) {
+	for _, f := range found {
+		fmt.Fprintf(w, "warning: line %d, column %d: %s [%s]\n", f.Line, f.Column, f.Message, f.Code)
+		if f.Hint != "" {
+			fmt.Fprintln(w, "  hint: "+f.Hint)
+		}
+	}
+}
+
+// explainCondition says the same of a condition as a coordinator's `node explain`.
+func explainCondition(cmd *cobra.Command, form, source string, env *expr.NodeEnv) error {
+	condition, found, err := expr.NewCache(nil).LintCondition(source)
+	if err != nil {
+		return notEvaluated(err)
+	}
+	remarks(cmd.ErrOrStderr(), found)
+	out, outcome := cmd.OutOrStdout(), condition.Eval(env)
+	if form == "json" {
+		return writeJSON(out, held{source, outcome})
+	}
+	lines := []string{fmt.Sprint(outcome.Value)}
+	if outcome.Err != "" {
+		lines[0] += ": " + outcome.Err
+	}
+	for _, p := range outcome.Parts {
+		line := fmt.Sprintf("  %s is %v", p.Source, p.Value)
+		between := "; here "
+		for _, name := range slices.Sorted(maps.Keys(p.Seen)) {
+			line += between + name + " = " + p.Seen[name]
+			between = ", "
+		}
+		lines = append(lines, line)
+	}
+	if _, err := fmt.Fprintln(out, strings.Join(lines, "\n")); err != nil {
+		return fmt.Errorf("cannot write output: %w", err)
+	}
+	return nil
 }
 
 func writeJSON(w io.Writer, v any) error {
