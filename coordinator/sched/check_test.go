@@ -44,6 +44,9 @@ func checkPlan(s Snapshot, p Plan) string {
 			return broken
 		}
 	}
+	if broken := checkReserved(s, p, requests); broken != "" {
+		return broken
+	}
 	positions := map[coordinator.Class]int{}
 	for _, w := range p.Waits {
 		seen[w.ID]++
@@ -130,7 +133,7 @@ func conflict(s Snapshot, list []Placement) string {
 // placementOf is the placement that a start becomes.
 func placementOf(r Request, st Start, now time.Time) Placement {
 	return Placement{ID: r.ID, Workflow: r.Workflow, Class: r.Class, Priority: r.Priority, Started: now,
-		Organization: r.Organization, Group: r.Group, Submitted: r.Submitted, Preemptible: r.Preemptible, PreemptionsLeft: r.PreemptionsLeft,
+		Organization: r.Organization, Group: r.Group, Reservation: st.Reservation, Submitted: r.Submitted, Preemptible: r.Preemptible, PreemptionsLeft: r.PreemptionsLeft,
 		Walltime: r.Walltime, Nodes: st.Nodes, Shares: st.Shares, Resources: r.Resources, Array: r.Array}
 }
 
@@ -151,6 +154,13 @@ func apply(s Snapshot, p Plan) Snapshot {
 		started[d.For] = true
 	}
 	s.Holds = slices.DeleteFunc(slices.Clone(s.Holds), func(h Hold) bool { return started[h.For] })
+	if len(p.Reserves) > 0 {
+		s.Reservations = slices.Clone(s.Reservations)
+		for _, chosen := range p.Reserves {
+			i := slices.IndexFunc(s.Reservations, func(r Reservation) bool { return r.ID == chosen.ID })
+			s.Reservations[i].Shares = chosen.Shares
+		}
+	}
 	s.Placements = slices.Clone(s.Placements)
 	for _, st := range p.Stops {
 		i := slices.IndexFunc(s.Placements, func(p Placement) bool { return p.ID == st.ID })

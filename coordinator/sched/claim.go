@@ -49,6 +49,9 @@ type claim struct {
 	hold   *hold         // it is one: it occupies its nodes for the holder
 	victim int           // holds that wait for its end
 	gone   bool          // scratch: as if it had ended
+
+	reservation ReservationID // that it runs in
+	booking     *booking      // likewise, of a start
 }
 
 // atNever marks the plan of a request that no known end lets start.

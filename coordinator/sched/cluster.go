@@ -31,16 +31,22 @@ type cluster struct {
 	marked   int           // claims that are preemptible
 	windows  []Window
 	draining map[*node]bool
-	altered  uint64   // grows whenever nodes, definitions or totals change
-	planned  []*node  // nodes that carry plans
-	licensed []*token // tokens that are in plans
-	touched  []*node  // out of the index for a moment
-	scratch  tally
-	span     usage           // scratch
-	times    []time.Duration // scratch
-	work     int             // node examinations so far; bounds estimating
-	planWork int             // the part of them that plans took; bounds planning
-	journal  *[]move         // of puts and takes, while estimates step forward
+
+	reserving    bool // there may be reservations
+	reservations []Reservation
+	bookings     []*booking
+	bookedNodes  []*node
+	promises     map[coordinator.NodeID]promise // for the choice of reservations
+	altered      uint64                         // grows whenever nodes, definitions or totals change
+	planned      []*node                        // nodes that carry plans
+	licensed     []*token                       // tokens that are in plans
+	touched      []*node                        // out of the index for a moment
+	scratch      tally
+	span         usage           // scratch
+	times        []time.Duration // scratch
+	work         int             // node examinations so far; bounds estimating
+	planWork     int             // the part of them that plans took; bounds planning
+	journal      *[]move         // of puts and takes, while estimates step forward
 }
 
 // move is a claim that was put down or taken away.

@@ -14,6 +14,9 @@
 //	7  the GPUs of a job on a node come from one fabric, and what is joined stays whole for others
 //	8  cores within NUMA domains and sockets, with their memory, near the GPUs
 //	9  tokens are counted over the cluster
+//	10 reservations: who owns one starts there at once, and nobody else's reserved or on-demand work does
+//	11 on-demand work takes what is not reserved before it would end
+//	12 batch work takes any idle device, those that are not reserved first
 //	14 planned start of a blocked allocation from known ends
 //	15 backfill: easy and conservative
 //	16 estimates by stepping the same decision forward

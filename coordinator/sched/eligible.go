@@ -182,6 +182,7 @@ func (s *Scheduler) standingOf(r *Request) standing {
 // claimOf is the claim of a placement with what makes it give way or not.
 func (s *Scheduler) claimOf(p *Placement) *claim {
 	h := s.c.claimOf(p)
+	h.reservation = p.Reservation
 	h.occupant = occupant{
 		class: p.Class, preemptible: p.Preemptible, left: clamp(p.PreemptionsLeft), group: s.groups.number(p.Group),
 		priority: number(p.Priority), submitted: noAge, started: since(p.Started),

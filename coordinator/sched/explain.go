@@ -215,6 +215,9 @@ func (x *explainer) verdict(e *entry) *Verdict {
 	if e.hold != nil && e.hold.claim != nil {
 		return x.heldVerdict(e.hold)
 	}
+	if sh.party.denied != nil && sh.pass == x.s.pass {
+		return sh.party.denied
+	}
 	if sh.stuck != nil {
 		return sh.stuck
 	}
@@ -288,6 +291,9 @@ func (x *explainer) triedVerdict(sh *shape, slot keptBy) *Verdict {
 	}
 	if w := x.windowVerdict(sh); w != nil {
 		return w
+	}
+	if r := x.reservedVerdict(sh); r != nil {
+		return r
 	}
 	v.Reason, v.Rule, v.Text = ReasonInsufficientResources, 5, x.roomText(sh, near)
 	if slot == keptByNothing {

@@ -67,9 +67,11 @@ func few[T ~string](ids []T) string {
 	return text
 }
 
+const momentLayout = "2006-01-02 15:04:05Z"
+
 // moment is a time in words; that of the decision is exact.
 func (s *Scheduler) moment(at time.Duration) string {
-	return s.now.Add(at - s.c.began).UTC().Format("2006-01-02 15:04:05Z")
+	return s.now.Add(at - s.c.began).UTC().Format(momentLayout)
 }
 
 // preemptText is why nobody gives way, with the figures that it follows from; "" if there is nobody to speak of.

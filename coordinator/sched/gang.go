@@ -47,7 +47,7 @@ func (g *gangSearch) survey(def *definition) {
 		g.scratch = g.eligible(g.scratch[:0], n.claims)
 		t := &n.now
 		if !g.steady(n) {
-			t = g.after(n)
+			t = g.ofUs(n, g.after(n))
 		}
 		if n.fits(t, g.sh.need, g.sh.workflow) {
 			g.ready = append(g.ready, n)

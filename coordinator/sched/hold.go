@@ -259,6 +259,9 @@ func (s *Scheduler) layDown(h *hold) DropReason {
 		return DropGone
 	}
 	sh := e.shape
+	if sh.assign(s.c); sh.party.denied != nil {
+		return DropChanged
+	}
 	nodes := make([]*node, 0, len(h.spec.Shares))
 	for i := range h.spec.Shares {
 		n := s.c.nodes[h.spec.Shares[i].Node]

@@ -136,6 +136,7 @@ func (n *node) pull() {
 type search struct {
 	c      *cluster
 	shape  *shape
+	party  *party // nil: the shape's
 	want   int
 	plans  bool
 	always bool // as if there were no maintenance
@@ -183,7 +184,11 @@ func (s *search) promising(n *node) bool {
 
 func (s *search) take(n *node) bool {
 	s.c.work++
-	if s.shape.excludes(n) || !n.fits(&n.now, s.shape.need, s.shape.workflow) {
+	p := s.party
+	if p == nil {
+		p = &s.shape.party
+	}
+	if s.shape.excludes(n) || !s.c.admits(n, &n.now, s.shape, p, s.c.now) {
 		return false
 	}
 	if s.always || n.opens(s.c.now, s.shape.proto.Walltime) && (!s.plans || len(n.plans) == 0 ||

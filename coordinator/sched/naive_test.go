@@ -138,7 +138,7 @@ func (n *naive) pass(queue []Request) (starts []Start, waiting []naiveWait) {
 				if w.ahead {
 					rule = 15
 				}
-				starts = append(starts, Start{r.ID, def, sorted, shares, rule})
+				starts = append(starts, Start{ID: r.ID, Definition: def, Nodes: sorted, Shares: shares, Rule: rule})
 				continue
 			}
 			if _, nodes := n.choose(r, n.now, false); nodes != nil {

@@ -99,6 +99,7 @@ type node struct {
 	holds       []*claim
 	plans       []*claim
 	closed      []closing
+	booked      []booked
 	lasting     int           // claims without a known end
 	firstEnd    time.Duration // no claim ends before it
 	changes     uint64        // of the claims
@@ -273,7 +274,7 @@ func (c *cluster) openFor(n *node, s *shape, from, to time.Duration, plans bool)
 		return false
 	}
 	c.tallyAt(&c.scratch, n, from, plans)
-	if !n.fits(&c.scratch, s.need, s.workflow) {
+	if !c.admits(n, &c.scratch, s, &s.party, from) {
 		return false
 	}
 	if !plans {
@@ -289,14 +290,14 @@ func (c *cluster) openFor(n *node, s *shape, from, to time.Duration, plans bool)
 			continue
 		}
 		c.tallyAt(&c.scratch, n, p.from, true)
-		if !n.fits(&c.scratch, s.need, s.workflow) {
+		if !c.admits(n, &c.scratch, s, &s.party, p.from) {
 			return false
 		}
 	}
 	if !n.detailed(s.need) {
 		return true
 	}
-	c.spanUsage(n, from, to, true) // the same GPUs and cores have to be free all the time
+	c.spanUsage(n, from, to, true, &s.party) // the same GPUs and cores have to be free all the time
 	return !n.lacksDetail(&c.span, s.need, first)
 }
 

@@ -14,10 +14,11 @@ const planWork = 1_000_000
 
 // line knows, for each definition and token, the first waiting allocation of the class that may want it.
 type line struct {
-	defs   []*entry
-	tokens []*entry
-	closed []int // definitions that are set
-	taken  []int // tokens that are set
+	defs     []*entry
+	tokens   []*entry
+	bookings map[*booking]*entry // the same for reservations
+	closed   []int               // definitions that are set
+	taken    []int               // tokens that are set
 }
 
 // size makes room for what there is.
@@ -35,6 +36,15 @@ func (l *line) clear() {
 		l.tokens[i] = nil
 	}
 	l.closed, l.taken = l.closed[:0], l.taken[:0]
+	clear(l.bookings)
+}
+
+// lineDefs is the definitions that a shape waits for: one in a reservation waits for that alone.
+func (s *shape) lineDefs() []*definition {
+	if s.party.booking != nil {
+		return nil
+	}
+	return s.defs
 }
 
 // block closes what a waiting allocation may want to later ones of its class.
@@ -43,11 +53,17 @@ func (l *line) block(s *shape, e *entry) {
 		return
 	}
 	s.lined = true
-	for _, def := range s.defs {
+	for _, def := range s.lineDefs() {
 		if l.defs[def.number] == nil {
 			l.defs[def.number] = e
 			l.closed = append(l.closed, def.number)
 		}
+	}
+	if b := s.party.booking; b != nil && l.bookings[b] == nil {
+		if l.bookings == nil {
+			l.bookings = make(map[*booking]*entry)
+		}
+		l.bookings[b] = e
 	}
 	for _, a := range s.need.tokens {
 		if l.tokens[a.kind] == nil {
@@ -59,7 +75,7 @@ func (l *line) block(s *shape, e *entry) {
 
 // inFront is the first waiting allocation of the class that overlaps the shape (rule 4).
 func (l *line) inFront(s *shape) *entry {
-	if s.ahead != nil || len(l.closed)+len(l.taken) == 0 {
+	if s.ahead != nil || len(l.closed)+len(l.taken)+len(l.bookings) == 0 {
 		return s.ahead
 	}
 	first := func(e *entry) {
@@ -67,8 +83,11 @@ func (l *line) inFront(s *shape) *entry {
 			s.ahead = e
 		}
 	}
-	for _, def := range s.defs {
+	for _, def := range s.lineDefs() {
 		first(l.defs[def.number])
+	}
+	if b := s.party.booking; b != nil {
+		first(l.bookings[b])
 	}
 	for _, a := range s.need.tokens {
 		first(l.tokens[a.kind])
@@ -92,6 +111,7 @@ func (s *Scheduler) passAll(full bool) {
 		s.roomy = s.roomy[:0]
 		s.preemptEnd = s.c.work + preemptWork
 		s.clearNodes()
+		s.book()
 		s.settleHolds()
 	} else {
 		s.foresee()
@@ -128,7 +148,10 @@ func (p *classPass) run() {
 	}
 	for _, sh := range q.shapes {
 		sh.renew(s.pass)
-		if !sh.held && sh.judge(c) == nil && sh.move(sh.taken) && q.within(sh.head, p.full) {
+		if p.full {
+			sh.assign(c)
+		}
+		if !sh.held && sh.party.denied == nil && sh.judge(c) == nil && sh.move(sh.taken) && q.within(sh.head, p.full) {
 			p.heads = append(p.heads, sh)
 		}
 	}
@@ -281,8 +304,17 @@ func (s *Scheduler) stillOpen(o *shape, start *claim) bool {
 // search finds the nodes of the first candidate that holds the shape whole, nil if none does, and whether
 // plans kept it from nodes. The list is used again by the next search.
 func (s *Scheduler) search(sh *shape, plans bool) (found []*node, barred bool) {
+	if len(s.c.bookings) > 0 && sh.q.class == coordinator.ClassBatch { // what is not reserved first (rule 12)
+		if found, _ := s.searchFor(sh, plans, &party{class: coordinator.ClassBatch, keepOff: true}); found != nil {
+			return found, false
+		}
+	}
+	return s.searchFor(sh, plans, &sh.party)
+}
+
+func (s *Scheduler) searchFor(sh *shape, plans bool, of *party) (found []*node, barred bool) {
 	for _, def := range sh.defs {
-		look := search{c: s.c, shape: sh, want: sh.count, plans: plans, found: s.found[:0]}
+		look := search{c: s.c, shape: sh, party: of, want: sh.count, plans: plans, found: s.found[:0]}
 		complete := look.walk(def.root)
 		s.found = look.found
 		if complete {
@@ -314,6 +346,6 @@ func (s *shape) claimFor(e *entry, nodes []*node, from, to time.Duration) *claim
 	slices.SortFunc(nodes, byID)
 	return &claim{
 		id: e.id, workflow: e.workflow, need: s.need, nodes: nodes, array: s.array, from: from, to: to,
-		occupant: e.occupant(s.q.class, from),
+		occupant: e.occupant(s.q.class, from), booking: s.party.booking, reservation: s.reservation(),
 	}
 }

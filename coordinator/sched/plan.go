@@ -230,7 +230,7 @@ func (c *cluster) appendEnds(times []time.Duration, claims []*claim) []time.Dura
 // freeFrom is when a node without plans can take the shape, if that is before the limit; from then on it stays so.
 // Room only grows there, so the first end that makes enough is found by halving.
 func (c *cluster) freeFrom(n *node, s *shape, limit time.Duration) time.Duration {
-	if n.fits(&n.now, s.need, s.workflow) {
+	if c.admits(n, &n.now, s, &s.party, c.now) {
 		return c.now
 	}
 	if n.firstEnd >= limit {
@@ -252,7 +252,7 @@ func (c *cluster) freeAfter(n *node, s *shape) time.Duration {
 	slices.Sort(ends)
 	i, _ := slices.BinarySearchFunc(ends, true, func(end time.Duration, _ bool) int {
 		c.tallyAt(&c.scratch, n, end, false)
-		if n.fits(&c.scratch, s.need, s.workflow) {
+		if c.admits(n, &c.scratch, s, &s.party, end) {
 			return 1
 		}
 		return -1
@@ -276,7 +276,7 @@ func (c *cluster) nodesAt(def *definition, s *shape, plans bool, at time.Duratio
 			return
 		}
 		c.tallyAt(&c.scratch, n, at, planned)
-		if n.fits(&c.scratch, s.need, s.workflow) {
+		if c.admits(n, &c.scratch, s, &s.party, at) {
 			open = append(open, choice{n, n.fullness(&c.scratch)})
 		}
 	}

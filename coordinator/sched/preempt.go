@@ -70,10 +70,8 @@ func (s *Scheduler) preempt(sh *shape, e *entry) bool {
 // mayPreempt is false for those who have a right to nobody's room.
 func (s *Scheduler) mayPreempt(sh *shape, e *entry) bool {
 	byClass := sh.q.class == coordinator.ClassOnDemand
+	byClass = byClass || sh.party.booking != nil
 	byGroup := s.rules.enabled && len(e.preempts) > 0
-	if !byClass && !byGroup {
-		return false
-	}
 	return byClass && s.c.batch > 0 || byGroup && s.c.marked > 0
 }
 
@@ -90,7 +88,7 @@ func (p *preemption) eligible(list []prey, claims []*claim) []prey {
 		if p.c.dying(h) {
 			continue
 		}
-		_, why := p.s.rules.judge(&p.by, &h.occupant, false, now)
+		_, why := p.s.rules.judge(&p.by, &h.occupant, p.sh.party.booking != nil, now)
 		if why != mayPreempt {
 			p.refused(h, why)
 			continue
@@ -162,7 +160,20 @@ func (p *preemption) after(n *node) *tally {
 	return t
 }
 
-func (p *preemption) fitsOn(n *node) bool { return n.fits(p.after(n), p.sh.need, p.sh.workflow) }
+func (p *preemption) fitsOn(n *node) bool {
+	return n.fits(p.ofUs(n, p.after(n)), p.sh.need, p.sh.workflow)
+}
+
+// ofUs leaves of what is free what reservations leave to the work.
+func (p *preemption) ofUs(n *node, t *tally) *tally {
+	if !n.bounded(&p.sh.party) {
+		return t
+	}
+	u := &n.def.later
+	u.copyFrom(t)
+	n.restrict(u, &p.sh.party, p.c.now, p.to)
+	return u
+}
 
 // tokensWill reports whether the tokens are there once those that end are gone.
 func (p *preemption) tokensWill() bool {
@@ -225,6 +236,7 @@ func (p *preemption) weigh(n *node) bool {
 	if !steady {
 		t = p.after(n)
 	}
+	t = p.ofUs(n, t)
 	if n.fits(t, p.sh.need, p.sh.workflow) {
 		p.awaits([]*node{n})
 		return true
@@ -242,7 +254,7 @@ func (p *preemption) weigh(n *node) bool {
 
 // steady reports whether a node will be as it is now: nobody ends anyhow, nothing is held or planned.
 func (p *preemption) steady(n *node) bool {
-	return len(n.holds) == 0 && (!p.plans || len(n.plans) == 0) && n.firstEnd > later(later(p.c.now, p.c.notice), p.c.notice)
+	return len(n.holds) == 0 && !n.bounded(&p.sh.party) && (!p.plans || len(n.plans) == 0) && n.firstEnd > later(later(p.c.now, p.c.notice), p.c.notice)
 }
 
 // cannotWin reports whether even the cheapest that could be on a node costs more than the best so far.
@@ -374,7 +386,7 @@ func (s *Scheduler) carryOut(p *preemption, e *entry) {
 	out := Preempt{For: e.id, Priority: p.by.priority, Why: PreemptReservation}
 	for i := range list {
 		h := list[i].of
-		kind, _ := s.rules.judge(&p.by, &h.occupant, false, c.now)
+		kind, _ := s.rules.judge(&p.by, &h.occupant, p.sh.party.booking != nil, c.now)
 		if kind == PreemptGroup || out.Why == PreemptReservation {
 			out.Why = kind
 		}
@@ -386,12 +398,12 @@ func (s *Scheduler) carryOut(p *preemption, e *entry) {
 		h.ending, h.killAt = true, killAt
 		h.recount(c)
 	}
-	s.promise(p, &out, e)
+	s.lay(p, &out, e)
 	s.preempts = append(s.preempts, out)
 }
 
-// promise lays the hold of a new plan down.
-func (s *Scheduler) promise(p *preemption, out *Preempt, e *entry) {
+// lay lays the hold of a new plan down.
+func (s *Scheduler) lay(p *preemption, out *Preempt, e *entry) {
 	c := s.c
 	room := p.sh.claimFor(e, p.nodes, -never, never)
 	out.Hold = Hold{For: e.id, Definition: room.nodes[0].def.id, Since: s.now}
@@ -399,7 +411,7 @@ func (s *Scheduler) promise(p *preemption, out *Preempt, e *entry) {
 		share := Share{Node: n.id}
 		if n.topo != nil || len(n.domains) > 0 {
 			c.span.reset(n)
-			c.span.cover(n, p.after(n))
+			c.span.cover(n, p.ofUs(n, p.after(n)))
 			share = n.choose(&c.span, room.need)
 			if room.shares == nil {
 				room.shares = make([]Share, len(room.nodes))

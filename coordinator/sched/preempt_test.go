@@ -57,6 +57,9 @@ func roughen(t *rapid.T, s *Snapshot) {
 
 // mustYield is rule 17 in other words.
 func mustYield(s Snapshot, r Request, p Placement) bool {
+	if r.Class == coordinator.ClassReserved && s.Reservations != nil && p.Class == coordinator.ClassBatch {
+		return s.Now.After(p.Started) // that it sits in the reservation shows in the hold
+	}
 	ran := s.Now.Sub(p.Started) >= max(1, s.Config.MinPreemptionRuntime)
 	if p.Class == coordinator.ClassReserved || p.Class < r.Class || p.PreemptionsLeft == 0 || !ran {
 		return false
@@ -131,6 +134,9 @@ func checkPreempts(s Snapshot, plan Plan) string {
 			return fmt.Sprintf("%s has two live plans", p.For)
 		case len(p.Hold.Shares) != int(max(1, r.Nodes)) || len(p.Victims) == 0 || p.Hold.For != p.For:
 			return fmt.Sprintf("%s has a part of a plan: %+v", p.For, p)
+		}
+		if broken := heldInReservation(after, r, p.Hold); broken != "" {
+			return broken
 		}
 		for _, v := range p.Victims {
 			i := slices.IndexFunc(s.Placements, func(o Placement) bool { return o.ID == v.ID })

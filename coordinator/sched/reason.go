@@ -18,6 +18,7 @@ const (
 	ReasonNoNode // admissible, but no node of those definitions exists or is ready
 	ReasonQueueDepth
 	ReasonHardwareUnknown
+	ReasonReservation // what it could have is reserved, or it has no reservation yet (rules 10 and 11)
 	ReasonMaintenance // it might still run when maintenance begins (rule 26)
 	ReasonHeld        // room is held for it until those who were told to give way have ended (rule 21)
 )
@@ -36,6 +37,7 @@ var reasonWords = [...]string{
 	ReasonQueueDepth:             "queue-depth",
 	ReasonHardwareUnknown:        "hardware-unknown",
 	ReasonHeld:                   "held",
+	ReasonReservation:            "blocked-by-reservation",
 	ReasonMaintenance:            "maintenance-window",
 }
 

@@ -12,6 +12,13 @@ func (st *story) writePreempts(plan Plan) {
 	for _, d := range plan.Drops {
 		fmt.Fprintf(&st.out, "  drop  what is held for %s: %s\n", d.For, d.Why)
 	}
+	for _, r := range plan.Reserves {
+		fmt.Fprintf(&st.out, "  reserve for %s:", r.ID)
+		for _, s := range r.Shares {
+			fmt.Fprintf(&st.out, " %s%s", s.Node, held(s))
+		}
+		fmt.Fprintln(&st.out)
+	}
 	for _, s := range plan.Stops {
 		fmt.Fprintf(&st.out, "  stop  %s on %s by %s, rule %d\n", s.ID, s.Node, clock(s.KillAt), s.Rule)
 	}
@@ -59,4 +66,40 @@ func held(s Share) string {
 		return ""
 	}
 	return fmt.Sprint(s.Devices)
+}
+
+// reserve makes a reservation.
+func (st *story) reserve(id string, words []string) error {
+	r := Reservation{ID: ReservationID(id), Definition: st.s.Definitions[0].ID, Device: "gpu", Created: st.s.Now}
+	err := fields(words, func(key, value string) (err error) {
+		var d time.Duration
+		switch key {
+		case "org":
+			r.Organization = coordinator.OrganizationID(value)
+		case "group":
+			r.Group = coordinator.GroupID(value)
+		case "def":
+			r.Definition = coordinator.DefinitionID(value)
+		case "gpus", "nodes":
+			n, err := size(value)
+			if r.GPUs = uint32(n); key == "nodes" {
+				r.GPUs, r.Nodes = 0, uint32(n)
+			}
+			return err
+		case "from":
+			d, err = time.ParseDuration(value)
+			r.From = st.s.Now.Add(d)
+		case "until":
+			d, err = time.ParseDuration(value)
+			r.Until = st.s.Now.Add(d)
+		case "created":
+			d, err = time.ParseDuration(value)
+			r.Created = st.s.Now.Add(-d)
+		default:
+			err = fmt.Errorf("unknown key")
+		}
+		return err
+	})
+	st.s.Reservations = append(st.s.Reservations, r)
+	return err
 }

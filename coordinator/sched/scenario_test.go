@@ -150,6 +150,8 @@ func (st *story) do(line string) error {
 		return st.domains(arg, rest)
 	case "run", "ask":
 		return st.work(words[0], arg, rest)
+	case "reserve":
+		return st.reserve(arg, rest)
 	case "maintenance":
 		return st.maintenance(arg, rest)
 	case "end", "cancel", "return", "cordon", "stop", "drain", "resume", "vanish":
@@ -495,6 +497,10 @@ func (st *story) requestField(r *Request, key, value string) (err error) {
 		for _, id := range strings.Split(value, ",") {
 			r.Exclude = append(r.Exclude, coordinator.NodeID(id))
 		}
+	case "org":
+		r.Organization = coordinator.OrganizationID(value)
+	case "reservation":
+		r.Reservation = ReservationID(value)
 	case "group":
 		r.Group = coordinator.GroupID(value)
 	case "preempts":

@@ -19,7 +19,10 @@ type Snapshot struct {
 	Placements  []Placement // starting, running or preempting
 	Holds       []Hold      // of those that wait for victims to end
 	Windows     []Window    // of maintenance
-	Tokens      map[string]uint32
+	// Reservations that are not over. Nil is none, and reserved work is placed like other; empty is none, and it
+	// waits for one.
+	Reservations []Reservation
+	Tokens       map[string]uint32
 }
 
 // Config is the part of the `scheduler:` block that placement depends on.
@@ -94,6 +97,7 @@ type Request struct {
 
 	Organization coordinator.OrganizationID
 	Group        coordinator.GroupID
+	Reservation  ReservationID         // of reserved work that names one; "": the oldest of its owner that is large enough
 	Preempts     []coordinator.GroupID // the list of its group as it was at the submission (rule 17)
 	// Preemptible and PreemptionsLeft are those of the placement that it becomes.
 	Preemptible     bool
@@ -122,7 +126,8 @@ type Placement struct {
 
 	Organization coordinator.OrganizationID
 	Group        coordinator.GroupID
-	Submitted    time.Time // from which its priority ages; zero: Priority is with age
+	Reservation  ReservationID // that it was started in
+	Submitted    time.Time     // from which its priority ages; zero: Priority is with age
 	Preemptible  bool
 	// PreemptionsLeft is how often it may still be preempted, negative: without limit. At zero it gives way to
 	// the owner of reserved GPUs only.
@@ -139,6 +144,8 @@ type Plan struct {
 	Preempts []Preempt
 	// Drops are holds that ended without a start; the engine deletes them. By class and queue, those whose allocation is gone last.
 	Drops []Drop
+	// Reserves are reservations that have begun, by id, with what they consist of from now on.
+	Reserves []Reserve
 	// Stops are placements to be given notice now, because their node is to be cleared; by id.
 	Stops []Stop
 	Waits []Wait // one per request that does not start, in queue order
@@ -150,7 +157,9 @@ type Start struct {
 	Definition coordinator.DefinitionID
 	Nodes      []coordinator.NodeID // sorted; len == Request.Nodes
 	Shares     []Share              // of those nodes, in the same order
-	Rule       int                  // the rule that let it start: 4 in order, 15 by backfill, 20 on held room
+	// Reservation is the one that reserved work runs in.
+	Reservation ReservationID
+	Rule        int // the rule that let it start: 4 in order, 15 by backfill, 20 on held room
 }
 
 // Wait says why an allocation does not start now.

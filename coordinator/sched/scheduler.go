@@ -34,6 +34,7 @@ type Scheduler struct {
 	started    []*entry
 	drops      []Drop
 	stops      []Stop
+	reserves   []Reserve
 	preempts   []Preempt
 	preemptEnd int // work at which preemption looks no further
 
@@ -311,8 +312,8 @@ func (s *Scheduler) Decide(now time.Time) Plan {
 		}
 	}
 	clear(s.started)
-	plan := Plan{Preempts: s.preempts, Drops: s.drops, Stops: s.stops}
-	s.preempts, s.drops, s.stops = nil, nil, nil
+	plan := Plan{Preempts: s.preempts, Drops: s.drops, Stops: s.stops, Reserves: s.reserves}
+	s.preempts, s.drops, s.stops, s.reserves = nil, nil, nil, nil
 	if len(starts) > 0 {
 		plan.Starts = starts
 	}
@@ -330,7 +331,7 @@ func (s *Scheduler) settle(e *entry) Start {
 	for i, n := range h.nodes {
 		ids[i] = n.id
 	}
-	return Start{ID: e.id, Definition: h.nodes[0].def.id, Nodes: ids, Shares: h.shares, Rule: e.rule}
+	return Start{ID: e.id, Definition: h.nodes[0].def.id, Nodes: ids, Shares: h.shares, Rule: e.rule, Reservation: h.reservation}
 }
 
 // Decide says which requests start now and where, and why the others wait. The same snapshot
@@ -338,6 +339,9 @@ func (s *Scheduler) settle(e *entry) Start {
 func Decide(snap Snapshot) Plan {
 	s := New()
 	s.Configure(snap.Config, snap.Definitions, snap.Tokens)
+	if snap.Reservations != nil {
+		s.SetReservations(snap.Reservations)
+	}
 	if len(snap.Windows) > 0 {
 		s.SetWindows(snap.Windows)
 	}

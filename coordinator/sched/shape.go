@@ -40,7 +40,8 @@ type shape struct {
 	at    place  // the pass has come to
 	head  *entry // there
 	taken place  // those before it have started
-	held  bool   // somebody for whom room is held: it stands outside the order
+	party party
+	held  bool // somebody for whom room is held: it stands outside the order
 	passed
 }
 
@@ -58,6 +59,13 @@ type passed struct {
 	plan   *claim // planned start of the first that failed
 	tried  *attempt
 	words  [headVerdict + 1]*Verdict
+}
+
+func (s *shape) reservation() ReservationID {
+	if s.party.booking == nil {
+		return ""
+	}
+	return s.party.booking.ID
 }
 
 func (s *shape) excludes(n *node) bool { return s.exclude != nil && s.exclude[n.id] }
@@ -157,7 +165,7 @@ func (f *shaper) shapeOf(r *Request, apart, held bool) *shape {
 		span: never, defs: f.candidates(r), array: f.c.arrayOf(r.Array), limit: r.ArrayLimit,
 		// Where workflows do not matter, any one of those alike stands for the others: none of
 		// them is the workflow of an exclusive holder.
-		workflow: r.Workflow, held: held,
+		workflow: r.Workflow, held: held, party: party{class: r.Class},
 	}
 	s.need.loose = r.Loose
 	if r.Walltime > 0 {
@@ -210,6 +218,11 @@ func (f *shaper) writeKey(r *Request, apart bool) {
 	}
 	if apart {
 		k = strconv.AppendQuote(append(k, '@'), string(r.Workflow))
+	}
+	if r.Class == coordinator.ClassReserved {
+		for _, owner := range [...]string{string(r.Organization), string(r.Group), string(r.Reservation)} {
+			k = strconv.AppendQuote(append(k, '%'), owner)
+		}
 	}
 	if len(r.Exclude) > 0 {
 		k = appendSorted(append(k, '|'), r.Exclude)

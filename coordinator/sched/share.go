@@ -311,16 +311,34 @@ func (c *cluster) divide(h *claim, plans bool) {
 	}
 	h.shares = make([]Share, len(h.nodes))
 	for i, n := range h.nodes {
-		c.spanUsage(n, h.from, h.to, plans)
+		p := party{class: h.class, booking: h.booking, keepOff: h.class == coordinator.ClassBatch}
+		c.spanUsage(n, h.from, h.to, plans, &p)
+		if p.keepOff && len(n.booked) > 0 && !n.supplies(&c.span, h.need) {
+			p.keepOff = false
+			c.spanUsage(n, h.from, h.to, plans, &p)
+		}
 		h.shares[i] = n.choose(&c.span, h.need)
 	}
 }
 
+// supplies reports whether what is known in detail is there beside a usage.
+func (n *node) supplies(u *usage, w *need) bool {
+	for _, a := range w.devices {
+		if i := n.def.device(a.kind); i >= 0 && n.set(i) != 0 && uint64(n.free(u, i).count()) < a.n {
+			return false
+		}
+	}
+	return !n.lacksDetail(u, w, first)
+}
+
 // spanUsage is the most that is taken of a node from one time to another. Claims only end, so it is found where the span
 // and where plans begin.
-func (c *cluster) spanUsage(n *node, from, to time.Duration, plans bool) {
+func (c *cluster) spanUsage(n *node, from, to time.Duration, plans bool, p *party) {
 	c.span.reset(n)
 	c.tallyAt(&c.scratch, n, from, plans)
+	if n.bounded(p) {
+		n.restrict(&c.scratch, p, from, to)
+	}
 	c.span.cover(n, &c.scratch)
 	if !plans {
 		return

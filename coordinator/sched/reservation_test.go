@@ -1,0 +1,186 @@
+package sched
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"substrate/coordinator"
+)
+
+// checkReserved is what reservations mean for starts; "" if it is so.
+func checkReserved(s Snapshot, p Plan, requests map[coordinator.AllocationID]Request) string {
+	after := apply(s, p)
+	for _, st := range p.Starts {
+		r := requests[st.ID]
+		if r.Class == coordinator.ClassReserved && s.Reservations != nil && st.Reservation == "" {
+			return fmt.Sprintf("%s starts without a reservation", st.ID)
+		}
+		for i := range after.Reservations {
+			res := &after.Reservations[i]
+			active := !s.Now.Before(res.From) && s.Now.Before(res.Until)
+			if !active || res.Shares == nil {
+				continue
+			}
+			switch {
+			case st.Reservation == res.ID:
+				if res.Organization != r.Organization || res.Group != "" && res.Group != r.Group {
+					return fmt.Sprintf("%s starts in %s, which is not its owner's", st.ID, res.ID)
+				}
+				if over := outside(st, res); over != "" {
+					return over
+				}
+			case r.Class != coordinator.ClassBatch && st.Rule != 20: // what was promised before stays so
+				if over := inside(st, res); over != "" {
+					return over
+				}
+			}
+		}
+	}
+	for i := range p.Preempts {
+		if h := &p.Preempts[i].Hold; requests[h.For].Class == coordinator.ClassOnDemand {
+			st := Start{ID: h.For, Shares: h.Shares}
+			for _, sh := range h.Shares {
+				st.Nodes = append(st.Nodes, sh.Node)
+			}
+			for j := range after.Reservations {
+				res := &after.Reservations[j]
+				if over := inside(st, res); over != "" && !s.Now.Before(res.From) && s.Now.Before(res.Until) {
+					return over
+				}
+			}
+		}
+	}
+	return ""
+}
+
+func shareOn(list []Share, node coordinator.NodeID) (Share, bool) {
+	i := slices.IndexFunc(list, func(s Share) bool { return s.Node == node })
+	if i < 0 {
+		return Share{}, false
+	}
+	return list[i], true
+}
+
+// outside names a node or GPU of a start that is not of the reservation.
+func outside(st Start, res *Reservation) string {
+	for _, node := range st.Nodes {
+		own, ok := shareOn(res.Shares, node)
+		if !ok {
+			return fmt.Sprintf("%s starts on %s, which is not of %s", st.ID, node, res.ID)
+		}
+		mine, _ := shareOn(st.Shares, node)
+		for _, d := range mine.Devices {
+			if len(own.Devices) > 0 && !slices.Contains(own.Devices, d) {
+				return fmt.Sprintf("%s starts on GPU %d of %s, which is not of %s", st.ID, d, node, res.ID)
+			}
+		}
+	}
+	return ""
+}
+
+// inside names a node or GPU of a start that is of the reservation.
+func inside(st Start, res *Reservation) string {
+	for _, node := range st.Nodes {
+		own, ok := shareOn(res.Shares, node)
+		if ok && len(own.Devices) == 0 {
+			return fmt.Sprintf("%s starts on %s, which is of %s", st.ID, node, res.ID)
+		}
+		mine, _ := shareOn(st.Shares, node)
+		for _, d := range mine.Devices {
+			if ok && slices.Contains(own.Devices, d) {
+				return fmt.Sprintf("%s starts on GPU %d of %s, which is of %s", st.ID, d, node, res.ID)
+			}
+		}
+	}
+	return ""
+}
+
+func drawReservation(t *rapid.T, i int, now time.Time) Reservation {
+	r := Reservation{
+		ID: ReservationID(fmt.Sprint("r", i)), Organization: "o", Group: one(t, "owner", []coordinator.GroupID{"", "x", "y"}),
+		Definition: "a", Device: "gpu", GPUs: uint32(one(t, "reserved", []int{0, 1, 2, 4})), Nodes: 1,
+		From:    now.Add(time.Duration(one(t, "from", []int{0, 0, 0, 5})) * time.Minute),
+		Created: now.Add(time.Duration(i) * time.Second),
+	}
+	r.Until = r.From.Add(time.Duration(one(t, "lasts", []int{2, 20, 60})) * time.Minute)
+	return r
+}
+
+func (h *history) setReservations() {
+	h.facts.Reservations = append([]Reservation{}, h.facts.Reservations...)
+	for i := range between(h.t, "reservations", 0, 2) {
+		h.facts.Reservations = append(h.facts.Reservations, drawReservation(h.t, h.next+i, h.facts.Now))
+	}
+	h.next += 2
+	h.s.SetReservations(h.facts.Reservations)
+}
+
+// TestReservationsAreKept: whatever else happens, reserved GPUs carry only their owner's work and batch, a fresh scheduler
+// says the same, and owners take back what batch sits on.
+func TestReservationsAreKept(t *testing.T) {
+	reserves, starts, taken := 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		h := &history{t: t, s: New(), facts: drawArena(t), next: 100, known: map[coordinator.AllocationID]Request{}}
+		h.feed()
+		h.setReservations()
+		for range between(t, "rounds", 1, 12) {
+			for range between(t, "events", 0, 3) {
+				if between(t, "owner", 0, 2) > 0 {
+					h.event()
+					continue
+				}
+				r := drawPreemptor(t, h.next)
+				h.next++
+				r.Submitted, r.Class, r.Organization, r.Nodes = h.facts.Now, coordinator.ClassReserved, "o", 1
+				r.Resources.Devices = map[string]uint32{"gpu": uint32(between(t, "gpus", 0, 2))}
+				h.facts.Requests = append(slices.Clone(h.facts.Requests), r)
+				h.s.Submit(r)
+			}
+			if between(t, "more", 0, 5) == 0 {
+				h.setReservations()
+			}
+			for _, r := range h.facts.Requests {
+				h.known[r.ID] = r
+			}
+			before := h.facts
+			h.decide()
+			plan := Decide(before)
+			if broken := checkPlan(before, plan); broken != "" {
+				t.Fatalf("%s\n%+v\nof %+v", broken, plan, before)
+			}
+			h.s.SetReservations(h.facts.Reservations) // as they are stored
+			reserves += len(plan.Reserves)
+			for _, st := range plan.Starts {
+				starts += oneIf(st.Reservation != "")
+			}
+			for _, p := range plan.Preempts {
+				taken += oneIf(p.Why == PreemptReservation)
+			}
+		}
+	})
+	if reserves == 0 || starts == 0 || taken == 0 {
+		t.Errorf("%d reservations began, %d jobs started in one, %d took back what batch had", reserves, starts, taken)
+	}
+}
+
+// heldInReservation names what of a hold for reserved work is not of a reservation of its owner; "" if nothing.
+func heldInReservation(s Snapshot, r Request, h Hold) string {
+	if r.Class != coordinator.ClassReserved || s.Reservations == nil {
+		return ""
+	}
+	st := Start{ID: h.For, Shares: h.Shares}
+	for _, sh := range h.Shares {
+		st.Nodes = append(st.Nodes, sh.Node)
+	}
+	for i := range s.Reservations {
+		res := &s.Reservations[i]
+		if res.Organization == r.Organization && (res.Group == "" || res.Group == r.Group) && res.Shares != nil && outside(st, res) == "" {
+			return ""
+		}
+	}
+	return fmt.Sprintf("what is held for %s is of no reservation of its owner", h.For)
+}
