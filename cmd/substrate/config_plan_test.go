@@ -14,6 +14,8 @@ import (
 	"substrate/hwinfo"
 )
 
+const fixtures = "../../tests/fixtures/"
+
 // fleetForm is how nodes are recorded.
 type fleetForm string
 
@@ -23,13 +25,13 @@ const (
 	asFolders  fleetForm = "folders"
 )
 
-// recordedFleet writes n nodes that are like this machine into a directory.
-func recordedFleet(tb testing.TB, n int, form fleetForm) string {
+// recordedFleet writes n nodes into a directory that are like the one that root is of.
+func recordedFleet(tb testing.TB, root string, n int, form fleetForm) string {
 	tb.Helper()
 	dir := tb.TempDir()
-	facts, _ := hwinfo.Read("/")
+	facts, _ := hwinfo.Read(root)
 	var archive bytes.Buffer
-	if err := hwinfo.WriteArchive(&archive, "/", nil); err != nil {
+	if err := hwinfo.WriteArchive(&archive, root, nil); err != nil {
 		tb.Fatal(err)
 	}
 	host := []byte("\nnodename: " + facts.Hostname + "\n")
@@ -87,15 +89,16 @@ func namedDefinitions(tb testing.TB, n int) string {
 
 // TestPlanOfAnyForm: a plan is the same whichever way the nodes are recorded, and one bad file costs its node only.
 func TestPlanOfAnyForm(t *testing.T) {
+	const box = fixtures + "raspberry-pi4.txtar"
 	file := namedDefinitions(t, 2)
-	facts := recordedFleet(t, 12, asFacts)
+	facts := recordedFleet(t, box, 12, asFacts)
 	want, errOut := planned(t, file, facts)
 	if !strings.Contains(want, "12 nodes") || errOut != "" {
 		t.Fatalf("%s%s", want, errOut)
 	}
-	mixed := recordedFleet(t, 12, asArchives)
+	mixed := recordedFleet(t, box, 12, asArchives)
 	for _, form := range []fleetForm{asArchives, asFolders} {
-		if got, errOut := planned(t, file, recordedFleet(t, 12, form)); got != want || errOut != "" {
+		if got, errOut := planned(t, file, recordedFleet(t, box, 12, form)); got != want || errOut != "" {
 			t.Errorf("%s give\n%s%s\nfacts give\n%s", form, got, errOut, want)
 		}
 	}
@@ -105,7 +108,7 @@ func TestPlanOfAnyForm(t *testing.T) {
 		}
 		from, end := facts, ".json"
 		if i == 1 {
-			from, end = recordedFleet(t, 3, asFolders), ""
+			from, end = recordedFleet(t, box, 3, asFolders), ""
 		}
 		if err := os.Rename(filepath.Join(from, name+end), filepath.Join(mixed, name+end)); err != nil {
 			t.Fatal(err)
@@ -139,11 +142,15 @@ func TestPlanOfAnyForm(t *testing.T) {
 func BenchmarkPlanOffline(b *testing.B) {
 	file := namedDefinitions(b, 50)
 	for _, c := range []struct {
-		form  fleetForm
-		nodes int
-	}{{asFacts, 2000}, {asArchives, 2000}, {asFolders, 200}} {
-		b.Run(fmt.Sprintf("%s-%d", c.form, c.nodes), func(b *testing.B) {
-			dir := recordedFleet(b, c.nodes, c.form)
+		machine string
+		form    fleetForm
+		nodes   int
+	}{
+		{"dual-epyc", asFacts, 2000}, {"dual-epyc", asArchives, 2000}, {"dual-epyc", asFolders, 100},
+		{"dgx-h100", asArchives, 2000},
+	} {
+		b.Run(fmt.Sprintf("%s/%s/%d", c.machine, c.form, c.nodes), func(b *testing.B) {
+			dir := recordedFleet(b, fixtures+c.machine+".txtar", c.nodes, c.form)
 			before := processorTime(b)
 			for b.Loop() {
 				planned(b, file, dir)
