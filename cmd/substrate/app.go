@@ -227,12 +227,20 @@ func (a *app) readFile(name string, most int64) ([]byte, error) {
 		if errors.As(err, &path) {
 			err = path.Err // the name is said already
 		}
-		return nil, fmt.Errorf("cannot read %s: %w", name, err)
+		return nil, fmt.Errorf("cannot read %s: %w", fileName(name), err)
 	}
 	if int64(len(data)) > most {
-		return nil, fmt.Errorf("cannot read %s: it is larger than %s", name, size(uint64(most)))
+		return nil, fmt.Errorf("cannot read %s: it is larger than %s", fileName(name), size(uint64(most)))
 	}
 	return data, nil
+}
+
+// fileName is what findings call FILE.
+func fileName(name string) string {
+	if name == "-" {
+		return "standard input"
+	}
+	return name
 }
 
 // wait sleeps unless the context ends first.

@@ -47,7 +47,7 @@ func (a *app) configSetCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set FILE", Short: "Make FILE the next revision of the configuration (- is standard input)", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := &apiv1.SetConfigRequest{File: args[0], AppendGrants: grants}
+			req := &apiv1.SetConfigRequest{File: fileName(args[0]), AppendGrants: grants}
 			if cmd.Flags().Changed("if-revision") {
 				req.IfRevision = &revision
 			}

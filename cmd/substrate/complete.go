@@ -79,7 +79,7 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 		_ = cmd.MarkFlagDirname("nodes")
 	}
 	if cmd.Flags().Lookup("class") != nil {
-		_ = cmd.RegisterFlagCompletionFunc("class", cobra.FixedCompletions([]string{"reserved", "on-demand", "batch"}, cobra.ShellCompDirectiveNoFileComp))
+		_ = cmd.RegisterFlagCompletionFunc("class", cobra.FixedCompletions(classes(), cobra.ShellCompDirectiveNoFileComp))
 	}
 	if cmd.Flags().Lookup("status") != nil {
 		_ = cmd.RegisterFlagCompletionFunc("status", cobra.FixedCompletions(statuses(), cobra.ShellCompDirectiveNoFileComp))

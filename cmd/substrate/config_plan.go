@@ -39,7 +39,7 @@ func (a *app) configPlanCommand() *cobra.Command {
 			var p *apiv1.PlanConfigResponse
 			if dir == "" {
 				p, err = invoke(cmd.Context(), a, "planning the configuration", longCallTimeout, (*connection).planConfig,
-					&apiv1.PlanConfigRequest{Yaml: data, File: args[0]})
+					&apiv1.PlanConfigRequest{Yaml: data, File: fileName(args[0])})
 			} else {
 				against = running
 				p, err = a.planOffline(cmd.Context(), args[0], data, dir, running)

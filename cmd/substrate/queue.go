@@ -16,9 +16,16 @@ func (a *app) queueCommand() *cobra.Command {
 	show := &cobra.Command{Use: "show", Short: "Show the queue", Args: cobra.NoArgs}
 	show.Flags().BoolVar(&req.Mine, "mine", false, "only your own work")
 	show.Flags().StringVar(&req.Class, "class", "", "only this class: reserved, on-demand or batch")
-	cmd.AddCommand(a.watchable(show, func(ctx context.Context) error { return a.showQueue(ctx, req) }))
+	cmd.AddCommand(a.watchable(show, func(ctx context.Context) error {
+		if err := knownWord("class", req.GetClass(), classes()); err != nil {
+			return err
+		}
+		return a.showQueue(ctx, req)
+	}))
 	return cmd
 }
+
+func classes() []string { return []string{"reserved", "on-demand", "batch"} }
 
 func (a *app) showQueue(ctx context.Context, req *apiv1.ShowQueueRequest) error {
 	all := &apiv1.ShowQueueResponse{}

@@ -26,8 +26,9 @@ func (a *app) configValidateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, ds := config.Parse(args[0], data, config.Options{EC2: catalogue, Federate: federate})
-			return a.verdict("use configuration "+args[0], args[0], diagnosticsOf(ds))
+			file := fileName(args[0])
+			_, ds := config.Parse(file, data, config.Options{EC2: catalogue, Federate: federate})
+			return a.verdict("use configuration "+file, file, diagnosticsOf(ds))
 		},
 	}
 	cmd.Flags().BoolVar(&federate, "federate", false, "check it for a Federate, which ignores definitions")
@@ -55,14 +56,15 @@ func (a *app) workflowValidateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			_, ds := workflow.Parse(args[0], data)
+			file := fileName(args[0])
+			_, ds := workflow.Parse(file, data)
 			found := diagnosticsOf(ds)
 			if ds.Err() == nil && !offline {
-				if found, err = a.admission(cmd.Context(), args[0], data, found); err != nil {
+				if found, err = a.admission(cmd.Context(), file, data, found); err != nil {
 					return err
 				}
 			}
-			return a.verdict("use workflow "+args[0], args[0], found)
+			return a.verdict("use workflow "+file, file, found)
 		},
 	}
 	cmd.Flags().BoolVar(&offline, "offline", false, "do not ask a coordinator")

@@ -24,7 +24,12 @@ func (a *app) workflowCommand() *cobra.Command {
 	list.Flags().StringVar(&status, "status", "", "only workflows in this status")
 	cmd.AddCommand(
 		a.workflowStartCommand(),
-		a.watchable(list, func(ctx context.Context) error { return a.listWorkflows(ctx, status) }),
+		a.watchable(list, func(ctx context.Context) error {
+			if err := knownWord("status", status, statuses()); err != nil {
+				return err
+			}
+			return a.listWorkflows(ctx, status)
+		}),
 		a.workflowStatusCommand(),
 		&cobra.Command{Use: "describe ID", Short: "Show a workflow with all its jobs", Args: cobra.ExactArgs(1), RunE: a.describeWorkflow},
 		a.workflowEventsCommand(), a.workflowLogCommand(), a.workflowCancelCommand(),
@@ -53,7 +58,7 @@ func (a *app) workflowStartCommand() *cobra.Command {
 			if req.Yaml, err = a.readFile(args[0], maxWorkflowBytes); err != nil {
 				return err
 			}
-			req.File = args[0]
+			req.File = fileName(args[0])
 			if req.IdempotencyKey == "" {
 				req.IdempotencyKey = uuid.NewString() // a retry of the transport starts nothing twice
 			}
@@ -119,6 +124,14 @@ func (a *app) listWorkflows(ctx context.Context, status string) error {
 			w.GetGroup(), w.GetOrganization(), when(w.GetStarted()), when(w.GetEnded()))
 	}
 	return a.show(all, t)
+}
+
+// knownWord refuses a flag's value that is none of the words; "" is no value.
+func knownWord(flag, value string, words []string) error {
+	if value == "" || slices.Contains(words, strings.ToLower(value)) {
+		return nil
+	}
+	return failf(exitUsage, didYouMean(value, words, ""), "unknown %s %q, expected one of %s", flag, value, strings.Join(words, ", "))
 }
 
 // statuses are those of jobs and workflows, in the order work goes through.
