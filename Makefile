@@ -34,6 +34,8 @@ verify: ## formatting, vet, the import law, generated code and module files as t
 bench: build ## the figures of docs/performance.md
 	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m ./tests/bench
 	$(GO) test -run '^$$' -bench . -benchtime 0.5s ./hwinfo ./expr ./coordinator/sched ./coordinator/store ./coordinator/grant
+	$(GO) test -run '^$$' -bench 'Parse|Plan2000|Admission|SetConfig' -benchtime 3x -timeout 30m ./coordinator/config ./coordinator/config/fleet ./coordinator/engine
+	$(GO) test -run '^$$' -bench PlanOffline -benchtime 1x -timeout 30m ./cmd/substrate
 	cd tests/bench/cel && $(GO) test -run '^$$' -bench . -benchtime 0.5s .
 
 fuzz: ## every fuzz target for FUZZTIME each

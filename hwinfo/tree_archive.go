@@ -84,10 +84,12 @@ func openArchive(name string) (opener, error) {
 // "name | hex" a file in hexadecimal; names and targets that are not plain stand in quotes as in Go. What is above the
 // first entry is for people.
 func parseArchive(data []byte) (*archiveRoot, error) {
-	if n := bytes.Count(data, []byte("\n-- ")); n > maxArchived {
+	n := bytes.Count(data, []byte("\n-- "))
+	if n > maxArchived {
 		return nil, fmt.Errorf("more than %d entries", maxArchived)
 	}
-	a := &archiveRoot{entries: map[string]*archived{".": {kind: archivedDir}}}
+	a := &archiveRoot{entries: make(map[string]*archived, n+n/2)}
+	a.entries["."] = &archived{kind: archivedDir}
 	files := txtar.Parse(data).Files
 	for i := range files {
 		if err := a.add(&files[i]); err != nil {

@@ -336,3 +336,17 @@ func FuzzArchive(f *testing.F) {
 		checkText(t, r.facts())
 	})
 }
+
+func BenchmarkReadArchive(b *testing.B) {
+	for _, machine := range []string{"dual-epyc", "dgx-h100"} {
+		b.Run(machine, func(b *testing.B) {
+			start := cpuTime(b)
+			for b.Loop() {
+				if f, _, err := ReadSnapshot("../tests/fixtures/" + machine + ".txtar"); err != nil || f.CPU.Cores == nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/1000/float64(b.N), "cpu-ms/op")
+		})
+	}
+}
