@@ -70,6 +70,12 @@ func (a *app) log(ctx context.Context, req *apiv1.ReadLogRequest) error {
 	}
 	chosen := jobsNamed(w, req.GetJob())
 	switch {
+	case len(chosen) == 1 && ended(chosen[0].GetStatus()) && chosen[0].GetStarted() == nil && chosen[0].GetAttempt() > 0:
+		if err := a.readLog(ctx, req); err != nil {
+			return err
+		}
+		a.warn("%s did not start: %s", chosen[0].GetName(), printable(chosen[0].GetMessage()))
+		return nil
 	case len(chosen) < 2:
 		return a.readLog(ctx, req)
 	case req.GetAttempt() > 0:

@@ -346,12 +346,15 @@ func (a *app) explainWorkflow(cmd *cobra.Command, args []string) error {
 			t.add("", d.GetDefinition(), admissible, number(d.GetReadyNodes()), cost(d.CostPerHour), reason)
 		}
 		j := e.GetJob()
-		rule := ""
+		rule, because := "", note(j)
+		if because == "" {
+			because = j.GetMessage()
+		}
 		if j.GetReason().GetRule() > 0 {
 			rule = fmt.Sprintf("scheduling rule %d", j.GetReason().GetRule())
 		}
 		if err := a.describe(r, "", []field{
-			{"Job", j.GetName()}, {"Status", j.GetStatus()}, {"Class", j.GetClass()}, {"Because", note(j)}, {"Rule", rule},
+			{"Job", j.GetName()}, {"Status", j.GetStatus()}, {"Class", j.GetClass()}, {"Because", because}, {"Rule", rule},
 			{"Blocked by", strings.Join(j.GetReason().GetBlocking(), ", ")}, {"Nearest node", j.GetReason().GetNearestNode()},
 			{"Ahead", nonzero(j.GetAhead())},
 		}, t); err != nil {
