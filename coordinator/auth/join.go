@@ -26,14 +26,13 @@ const (
 
 // JoinToken is the stored half of a join token. The secret itself is nowhere.
 type JoinToken struct {
-	ID       string                   `json:"id"`
-	Hash     []byte                   `json:"hash"` // sha256 of the secret
-	UsesLeft uint32                   `json:"uses_left"`
-	Created  time.Time                `json:"created"`
-	Expires  time.Time                `json:"expires"`
-	Revoked  bool                     `json:"revoked,omitempty"`
-	Redeemed []Redemption             `json:"redeemed,omitempty"` // of the last RepeatWindow, oldest first
-	Bound    coordinator.DefinitionID `json:"bound,omitempty"`    // "": nodes of any definition
+	ID       string       `json:"id"`
+	Hash     []byte       `json:"hash"` // sha256 of the secret
+	UsesLeft uint32       `json:"uses_left"`
+	Created  time.Time    `json:"created"`
+	Expires  time.Time    `json:"expires"`
+	Revoked  bool         `json:"revoked,omitempty"`
+	Redeemed []Redemption `json:"redeemed,omitempty"` // of the last RepeatWindow, oldest first
 }
 
 // Redemption is one use of a join token.

@@ -1,4 +1,4 @@
-// Package engine is the one loop that decides and acts: event, snapshot, decision, durable write, effect.
+// Package engine is the one loop that decides and acts: event, decision, durable write, effect.
 // It does not speak the wire; coordinator/server does.
 package engine
 

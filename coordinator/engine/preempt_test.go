@@ -206,3 +206,25 @@ func TestGroupsPreempt(t *testing.T) {
 		})
 	}
 }
+
+// TestHeldRoomIsNotFree: what a preemption holds is not offered by the capacity that is told.
+func TestHeldRoomIsNotFree(t *testing.T) {
+	c := newCluster(t, store.NewMemory())
+	c.set(strings.Replace(preemptConfig, "1s", "1h", 1))
+	h := newHost("n1", 4, nil)
+	h.deaf = true
+	c.join(h)
+	awaitNode(t, c, "n1", NodeReady)
+	batch := c.awaitStatus(c.start(fills).ID, coordinator.StatusRunning)
+	c.start(strings.Replace(comes, "cores: 3", "cores: 4", 1))
+	c.awaitStatus(batch.ID, coordinator.StatusPreempting)
+	v, err := c.engine.Capacity(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, class := range v.Classes {
+		if w := class.WaitMinutes; class.Class != coordinator.ClassReserved && (w == nil || *w < 60) {
+			t.Errorf("%s work would wait %v minutes; the node is held until the notice has ended", class.Class, w)
+		}
+	}
+}

@@ -67,7 +67,7 @@ func (t *tx) order(a *allocation, id coordinator.NodeID) {
 	})
 }
 
-// snapshot gathers everything one decision depends on.
+// snapshot gathers everything a decision depends on, for a question that must not change the scheduler's own state.
 func (s *state) snapshot(t *tx) sched.Snapshot {
 	snap := sched.Snapshot{
 		Now: t.now, Config: s.schedConfig(), Definitions: s.config.candidates, Tokens: s.config.SoftwareTokens,
@@ -88,6 +88,9 @@ func (s *state) snapshot(t *tx) sched.Snapshot {
 	}
 	for _, a := range s.active {
 		snap.Placements = append(snap.Placements, s.placement(t, a, env))
+	}
+	for id, h := range s.holds {
+		snap.Holds = append(snap.Holds, s.hold(id, h))
 	}
 	return snap
 }
@@ -116,7 +119,7 @@ func (s *state) placement(t *tx, a *allocation, env *expr.PriorityEnv) sched.Pla
 		started = a.record.Placed
 	}
 	array := ""
-	if j.spec.Array != nil && j.spec.Array.Concurrency > 0 {
+	if arr := j.spec.Array; arr != nil && arr.Concurrency > 0 {
 		array = j.array()
 	}
 	return sched.Placement{
