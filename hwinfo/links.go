@@ -62,7 +62,7 @@ func (r *reader) takeNVIDIA(gpus []GPU, a nvidiaAnswer, links map[[2]string]GPUL
 		if x.model != "" {
 			g.Model = x.model
 		}
-		if x.memory > 0 {
+		if x.memory > 0 && x.memory <= maxBytes {
 			g.Memory = ptr(x.memory)
 		}
 		if g.NUMANode == nil && len(x.numa) == 1 {

@@ -14,6 +14,10 @@ import (
 // MaxFacts is the largest report that is accepted, in bytes of JSON.
 const MaxFacts = 1 << 20
 
+// maxDistances is how many NUMA nodes may say how far they are from one another, the largest machines having half as many. What
+// is reckoned with distances grows with the cube of the nodes.
+const maxDistances = 128
+
 // DecodeFacts reads a report's facts. Unknown fields are ignored: a newer agent may say more. Facts that no agent reads
 // off a machine are refused as a whole, for what is reckoned with them has no bounds of its own.
 func DecodeFacts(data []byte) (hwinfo.Facts, error) {
@@ -28,6 +32,11 @@ func DecodeFacts(data []byte) (hwinfo.Facts, error) {
 		return hwinfo.Facts{}, fmt.Errorf("cannot read hardware report: %w", err)
 	}
 	f.Tidy()
+	if len(f.NUMA) > maxDistances {
+		for i := range f.NUMA {
+			f.NUMA[i].Distances = nil
+		}
+	}
 	return f, nil
 }
 

@@ -79,3 +79,13 @@ func TestReportedTextIsFitToShow(t *testing.T) {
 		t.Errorf("got host name %q", f.Hostname)
 	}
 }
+
+// TestDistancesOfVeryManyNodes: their distances are unknown, the nodes themselves are not.
+func TestDistancesOfVeryManyNodes(t *testing.T) {
+	for _, n := range []int{maxDistances, maxDistances + 1} {
+		f, err := DecodeFacts([]byte(`{"numa":[` + many(func(i int) string { return fmt.Sprintf(`{"id":%d,"distances":[10]}`, i) }, n) + `]}`))
+		if err != nil || len(f.NUMA) != n || (f.NUMA[n-1].Distances != nil) != (n == maxDistances) {
+			t.Errorf("%d nodes: %d nodes, last %+v, %v", n, len(f.NUMA), f.NUMA[len(f.NUMA)-1], err)
+		}
+	}
+}
