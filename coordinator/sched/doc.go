@@ -17,6 +17,7 @@
 //	10 reservations: who owns one starts there at once, and nobody else's reserved or on-demand work does
 //	11 on-demand work takes what is not reserved before it would end
 //	12 batch work takes any idle device, those that are not reserved first
+//	13 reserved and on-demand work never yields by class
 //	14 planned start of a blocked allocation from known ends
 //	15 backfill: easy and conservative
 //	16 estimates by stepping the same decision forward
@@ -91,6 +92,43 @@
 // do not change while it runs. Of an older placement only amounts may be known: it counts as having the
 // first devices and the first domains' cores that nobody else has, whenever that is asked. Where a report does not
 // say what is together, work that depends on it waits as hardware-unknown.
+//
+// # Preemption (rules 17 to 24)
+//
+// A head that cannot start looks for victims: for the cheapest set whose end would let all of it start, on
+// nodes as they will be when everybody who ends anyhow is gone. Who ends anyhow was given notice before, or
+// has a walltime that is over within the notice; if that alone makes room nobody is killed, and if it makes a part of
+// it only the rest is. By group, work takes room of its own class or of a later one, since on-demand work that had to
+// make room for batch work would take it back by class. Nothing is told to end at the moment it starts. Work of equal
+// rank never yields: a victim comes back with its old submission time, all age at the same rate, and so a plan is
+// never undone by the one that it displaced.
+//
+// Among up to 12 candidates, on a node or for a gang in a definition, every set is weighed. Past that, up
+// to 5,000 sets are, and then those that free most are taken until it fits and given back where they are not needed: the set may then
+// be larger than the smallest, but nobody in it is killed in vain.
+//
+// Kills and hold are one plan. What is held is taken for everybody else at once, what is free of it too;
+// while victims still end, their room counts for them and for the holder, but once. The holder stands outside the order: it waits
+// for its own room only, starts when nobody is on it any more, and is in nobody's way. There is at most one
+// hold for an allocation. It ends when its allocation is gone, a node of it cannot be used, or the room was taken by
+// something that the scheduler was told of later; then the same decision looks for another.
+//
+// Plans that are respected are respected by preemption as well. Estimates do not foresee preemption that is not yet planned.
+//
+// # Reservations (rules 10 to 13)
+//
+// A reservation gets its devices when it begins, and keeps them: whole fabrics before parts of one, idle ones before
+// those with batch work, and those before what other work leaves first. Until it begins, on-demand
+// work that would not be over keeps off what it would consist of if it began now. What runs there when it begins, or
+// is held there, may go on. Reserved work takes room back from all batch work on the nodes of its reservation. Reserved allocations
+// overlap when they run in the same reservation, or want the same token. On nodes that only count their devices
+// the numbers are kept.
+//
+// # Maintenance (rule 26)
+//
+// A window closes its nodes to everything that might still run when it begins, by walltime; without walltime that is
+// always. While it lasts, batch work on them gets notice, as on drained nodes. Work that windows keep from every node
+// stands outside the order.
 //
 // # Estimates (rule 16)
 //

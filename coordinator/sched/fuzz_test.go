@@ -78,8 +78,17 @@ func (d *dice) snapshot() Snapshot {
 		s.Placements = append(s.Placements, Placement{ID: coordinator.AllocationID(fmt.Sprint("p", i)), Started: d.time(),
 			Walltime: time.Duration(d.number()), Nodes: []coordinator.NodeID{d.nodeID(), d.nodeID()}, Resources: d.resources(), Ending: d.byte()&1 == 1})
 	}
+	s.Config.PreemptionEnabled, s.Config.PreemptionGap = d.byte()&1 == 1, math.Float64frombits(d.number())
+	s.Config.PreemptionThreshold, s.Config.MinPreemptionRuntime = math.Float64frombits(d.number()), time.Duration(d.number())
+	s.Config.AgeRate = math.Float64frombits(d.number())
+	for i := range s.Placements {
+		p := &s.Placements[i]
+		p.Class, p.Preemptible, p.PreemptionsLeft = coordinator.Class(d.byte()%5), d.byte()&1 == 1, int(d.number())
+		p.KillAt, p.Submitted, p.Priority = d.time(), d.time(), math.Float64frombits(d.number())
+	}
+	d.promises(&s)
 	for i := range d.byte() % 24 {
-		r := Request{ID: coordinator.AllocationID(fmt.Sprint("r", i)), Workflow: coordinator.WorkflowID(fmt.Sprint("w", d.byte()%3)),
+		r := Request{Preempts: []coordinator.GroupID{""}, PreemptionsLeft: int(d.number()), Preemptible: true, ID: coordinator.AllocationID(fmt.Sprint("r", i)), Workflow: coordinator.WorkflowID(fmt.Sprint("w", d.byte()%3)),
 			Class: coordinator.Class(d.byte() % 5), Returned: d.byte()&7 == 7, Priority: math.Float64frombits(d.number()), Submitted: d.time(),
 			Walltime: time.Duration(d.number()), Nodes: uint32(d.number() / 5), Resources: d.resources(), Unrestricted: d.byte()&7 == 7}
 		for range 1 + d.byte()%4 {
@@ -91,6 +100,33 @@ func (d *dice) snapshot() Snapshot {
 		s.Requests = append(s.Requests, r)
 	}
 	return s
+}
+
+func (d *dice) share() Share {
+	return Share{Node: d.nodeID(), Devices: []int{int(d.number()), int(d.byte())}[:d.byte()%3], Cores: []DomainCores{{Domain: 0, Cores: uint32(d.number())}}[:d.byte()%2]}
+}
+
+// promises adds holds, windows and reservations.
+func (d *dice) promises(s *Snapshot) {
+	for i := range d.byte() % 3 {
+		s.Holds = append(s.Holds, Hold{For: coordinator.AllocationID(fmt.Sprint("r", i)), Definition: coordinator.DefinitionID(fmt.Sprint("d", d.byte()%4)),
+			Shares: []Share{d.share(), d.share()}[:d.byte()%3], Victims: []coordinator.AllocationID{"p0", "p1", "nobody"}[:d.byte()%4]})
+	}
+	for i := range d.byte() % 3 {
+		w := Window{ID: fmt.Sprint("w", i), From: d.time(), Until: d.time(), Nodes: []coordinator.NodeID{d.nodeID()}}
+		if d.byte()&1 == 1 {
+			w.Nodes = nil
+		}
+		s.Windows = append(s.Windows, w)
+	}
+	for i := range d.byte() % 3 {
+		r := Reservation{ID: ReservationID(fmt.Sprint("v", i)), Definition: coordinator.DefinitionID(fmt.Sprint("d", d.byte()%4)), Device: "gpu",
+			GPUs: uint32(d.number()), Nodes: uint32(d.number()), From: d.time(), Until: d.time(), Created: d.time()}
+		if d.byte()&3 == 3 {
+			r.Shares = []Share{d.share()}
+		}
+		s.Reservations = append(s.Reservations, r)
+	}
 }
 
 // FuzzDecide feeds Decide numbers that no cluster has: it must not fail, must keep the invariants,
@@ -118,6 +154,9 @@ func FuzzDecide(f *testing.F) {
 		slices.Reverse(s.Nodes)
 		slices.Reverse(s.Placements)
 		slices.Reverse(s.Requests)
+		slices.Reverse(s.Holds)
+		slices.Reverse(s.Windows)
+		slices.Reverse(s.Reservations)
 		if again := Decide(s); !reflect.DeepEqual(plan, again) {
 			t.Fatalf("the plan depends on order:\n%+v\n%+v", plan, again)
 		}

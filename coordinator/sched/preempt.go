@@ -392,7 +392,7 @@ func (s *Scheduler) carryOut(p *preemption, e *entry) {
 		}
 		priority := s.rules.aged(h.priority, h.submitted, c.now)
 		out.Victims = append(out.Victims, Victim{
-			ID: h.id, Class: h.class, Why: kind, Priority: priority, Gap: out.Priority - priority,
+			ID: h.id, Class: h.class, Why: kind, Priority: priority, Gap: number(out.Priority - priority),
 			Lost: lostOf(&list[i]), KillAt: s.now.Add(c.notice),
 		})
 		h.ending, h.killAt = true, killAt

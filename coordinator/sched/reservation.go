@@ -35,6 +35,9 @@ type Reserve struct {
 	Shares []Share
 }
 
+// maxCounted is how many devices of a node that only counts them can be reserved.
+const maxCounted = 1024
+
 // booking is a reservation as a decision sees it: with what it consists of, or would if it began now.
 type booking struct {
 	*Reservation
@@ -270,19 +273,20 @@ func (c *cluster) poolsOf(pools []pool, n *node, kind int, taken gpuSet, count i
 		}
 		return pools
 	}
-	total := int(min(n.devices[i], math.MaxInt32)) - count
+	has := int(min(n.devices[i], maxCounted))
+	total := has - count
 	if total <= 0 {
 		return pools
 	}
 	// Which devices are whose is not known: those that are idle come first, then batch's.
 	var ends []time.Duration
 	for _, h := range n.claims {
-		for range h.need.device(kind) {
+		for range min(h.need.device(kind), maxCounted) {
 			ends = append(ends, c.foreign(h))
 		}
 	}
 	for _, w := range c.promises[n.id].needs {
-		for range w.device(kind) {
+		for range min(w.device(kind), maxCounted) {
 			ends = append(ends, never)
 		}
 	}
@@ -291,7 +295,7 @@ func (c *cluster) poolsOf(pools []pool, n *node, kind int, taken gpuSet, count i
 	for g := range gpus {
 		gpus[g] = count + g
 	}
-	idle := max(0, int(n.devices[i])-len(ends))
+	idle := max(0, has-len(ends))
 	return append(pools, c.poolOf(n, gpus, func(g int) time.Duration {
 		if at := g - idle; at >= 0 && at < len(ends) {
 			return ends[at]

@@ -65,6 +65,9 @@ func New() *Scheduler {
 // Configure sets rules, definitions and totals of tokens. It may be called again.
 func (s *Scheduler) Configure(config Config, defs []Definition, tokens map[string]uint32) {
 	s.touch()
+	if math.IsNaN(config.AgeRate) || math.IsInf(config.AgeRate, 0) {
+		config.AgeRate = 0
+	}
 	s.config = config
 	s.rules = rulesOf(&config)
 	s.c.clearPlans()
