@@ -12,7 +12,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/rogpeppe/go-internal/txtar"
+	"golang.org/x/tools/txtar"
 )
 
 const archiveComment = "What a node is, as \"substrated snapshot\" copied it; \"substrated inspect --root FILE\" reads it.\n"

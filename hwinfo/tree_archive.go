@@ -12,7 +12,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rogpeppe/go-internal/txtar"
+	"golang.org/x/tools/txtar"
 )
 
 // Limits on an archive. A node of 8192 CPUs and 16384 PCI functions stays below both.
@@ -135,8 +135,11 @@ func (a *archiveRoot) add(f *txtar.File) error {
 	case strings.HasSuffix(name, "/"):
 		name, e.kind, e.told = strings.TrimSuffix(name, "/"), archivedDir, true
 	}
-	if e.kind != archivedFile && len(bytes.TrimSpace(f.Data)) > 0 {
-		return errors.New("a link or directory has no content")
+	if e.kind != archivedFile {
+		if len(bytes.TrimSpace(e.data)) > 0 {
+			return errors.New("a link or directory has no content")
+		}
+		e.data = nil
 	}
 	if err := checkPath(name); err != nil {
 		return err

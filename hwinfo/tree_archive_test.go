@@ -45,6 +45,7 @@ func TestArchiveRefused(t *testing.T) {
 		{"no target", "-- a -> \"\" --\n", `entry 1 "a -> \"\"": the link's target is no path`},
 		{"open quotes", "-- \"a --\n", `entry 1 "\"a": the quotes are wrong`},
 		{"behind quotes", "-- \"a\" b --\n", `entry 1 "\"a\" b": the quotes are wrong`},
+		{"no name", "0\n-- --\n--  --\n", "there is no file uname in it"},
 		{"many entries", strings.Repeat("\n-- a --", maxArchived+1), "more than 262144 entries"},
 		{"many directories", manyDirectories(), "more than 262144 files, links and directories"},
 	}
@@ -297,6 +298,8 @@ func FuzzArchive(f *testing.F) {
 	f.Add([]byte(archiveEnd))
 	f.Add([]byte("-- a/ --\n-- b -> ../a --\n-- c | hex --\n00ff\n-- \"d\\n\" -> \"\\xff\" --\n" + archiveEnd))
 	f.Add([]byte("-- proc/cpuinfo --\r\nprocessor: 0\r\n-- etc/os-release -> /usr/lib/os-release --\n-- usr/lib/os-release --\nID=a\n" + archiveEnd))
+	f.Add([]byte("0\n-- --"))
+	f.Add([]byte("-- a -> b --\n\n-- uname --"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		a, err := parseArchive(data)
 		if err != nil {
