@@ -122,6 +122,9 @@ func (r *reader) readFunction(name string) PCI {
 		f.Vendor, f.Device, f.Class = &ids.vendor, &ids.device, &ids.class
 	} else {
 		r.readIDs(dir, &f)
+		if f.Modalias == "" {
+			f.Modalias = r.modalias(dir, &f)
+		}
 	}
 	_, err := r.t.linkBase(dir + "physfn")
 	f.Virtual = err == nil
@@ -212,6 +215,27 @@ func (r *reader) readIDs(dir string, f *PCI) {
 	if n := number("class", 24); n != nil {
 		f.Class = ptr(uint32(*n))
 	}
+}
+
+// modalias makes the text from the values behind it where its own file cannot be read: a device that is there must not be
+// taken for one that is not. "" where one of the values is missing too.
+func (r *reader) modalias(dir string, f *PCI) string {
+	if f.Vendor == nil || f.Device == nil || f.Class == nil {
+		return ""
+	}
+	var sub [2]uint64
+	for i, file := range [...]string{"subsystem_vendor", "subsystem_device"} {
+		text, err := r.t.attr(dir + file)
+		if err != nil {
+			return ""
+		}
+		if sub[i], err = parseHex(text, 16); err != nil {
+			r.warn(dir+file, err)
+			return ""
+		}
+	}
+	c := *f.Class
+	return fmt.Sprintf("pci:v%08Xd%08Xsv%08Xsd%08Xbc%02Xsc%02Xi%02X", *f.Vendor, *f.Device, sub[0], sub[1], c>>16, c>>8&0xff, c&0xff)
 }
 
 func (r *reader) interfaces(dir string) []string {
