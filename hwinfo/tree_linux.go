@@ -72,6 +72,9 @@ func (o *openat2Root) read(name string, limit int64) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
+		if st.Size > limit { // told at once, not by reading up to there; procfs says 0 and sysfs a page
+			return nil, tooLong(limit)
+		}
 	}
 	if int64(n) > limit {
 		return nil, tooLong(limit)
