@@ -30,6 +30,9 @@ func checkPlan(s Snapshot, p Plan) string {
 			return fmt.Sprintf("%s is not admitted to %s", st.ID, st.Definition)
 		}
 		for _, id := range st.Nodes {
+			if w := crossed(s, r, id); w != "" {
+				return fmt.Sprintf("%s might still run on %s in window %s", st.ID, id, w)
+			}
 			if n := nodes[id]; !n.Schedulable || n.Definition != st.Definition || slices.Contains(r.Exclude, id) {
 				return fmt.Sprintf("%s was placed on %s", st.ID, id)
 			}

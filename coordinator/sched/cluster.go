@@ -104,7 +104,7 @@ func (c *cluster) configure(notice time.Duration, defs []Definition, tokens map[
 func (c *cluster) nodeOf(id coordinator.NodeID) *node {
 	n := c.nodes[id]
 	if n == nil {
-		n = &node{id: id, weight: weigh(id), def: c.limbo, perCore: 1, firstEnd: never, latest: -never, rate: math.MaxUint64}
+		n = &node{id: id, weight: weigh(id), def: c.limbo, perCore: 1, firstEnd: never, rate: math.MaxUint64}
 		c.nodes[id] = n
 	}
 	return n

@@ -67,6 +67,9 @@ func (h *history) decide() {
 	if !reflect.DeepEqual(got.Reserves, want.Reserves) || !reflect.DeepEqual(got.Stops, want.Stops) {
 		h.t.Fatalf("reserves\n got %+v %+v\nwant %+v %+v\nof %+v", got.Reserves, got.Stops, want.Reserves, want.Stops, h.facts)
 	}
+	if broken := checkPlan(h.facts, want); broken != "" && h.known != nil {
+		h.t.Fatalf("%s\nplan %+v\nof %+v", broken, want, h.facts)
+	}
 	if broken := checkPreempts(h.facts, want); broken != "" {
 		h.t.Fatalf("%s\nplan %+v\nof %+v", broken, want, h.facts)
 	}

@@ -104,7 +104,7 @@ type node struct {
 	firstEnd    time.Duration // no claim ends before it
 	changes     uint64        // of the claims
 	memo        freeMemo
-	latest      time.Duration // no claim started after it
+	latest      starts        // of the claims
 	rate        uint64        // no claim loses fewer device-seconds in a second
 	most        uint64        // no claim has more devices of one kind here
 	indexed     bool
@@ -173,7 +173,7 @@ func (n *node) count(h *claim) {
 		n.firstEnd = -never // it moves with the clock
 	}
 	n.firstEnd = min(n.firstEnd, h.to)
-	n.latest = max(n.latest, h.started)
+	n.latest.add(h.started)
 	rate := uint64(0)
 	for _, a := range h.need.devices {
 		rate = plus(rate, a.n)
@@ -188,7 +188,7 @@ func (n *node) recount() {
 	n.now.reset(len(n.devices))
 	n.lasting, n.firstEnd = 0, never
 	n.changes++
-	n.latest, n.rate, n.most = -never, math.MaxUint64, 0
+	n.latest, n.rate, n.most = starts{}, math.MaxUint64, 0
 	for _, h := range n.claims {
 		n.count(h)
 	}

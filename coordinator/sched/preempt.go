@@ -268,8 +268,42 @@ func (p *preemption) cannotWin(n *node) bool {
 	if least != uint64(p.best.count) {
 		return least > uint64(p.best.count)
 	}
-	ran := uint64(max(0, p.c.now-n.latest) / time.Millisecond)
-	return times(times(n.rate, ran), least) > p.best.gpu
+	return times(n.rate, n.latest.ran(int(least), p.c.now)) > p.best.gpu
+}
+
+// starts is when the claims of a node started, the latest few of them.
+type starts struct {
+	at    [8]time.Duration // latest first
+	count int
+}
+
+func (s *starts) add(at time.Duration) {
+	i := min(s.count, len(s.at))
+	for i > 0 && s.at[i-1] < at {
+		if i < len(s.at) {
+			s.at[i] = s.at[i-1]
+		}
+		i--
+	}
+	if i < len(s.at) {
+		s.at[i] = at
+	}
+	s.count++
+}
+
+// ran is less than the milliseconds that n of the claims have run together.
+func (s *starts) ran(n int, now time.Duration) uint64 {
+	if n > s.count {
+		return math.MaxUint64
+	}
+	sum, one := uint64(0), uint64(0)
+	for i := range n {
+		if i < len(s.at) {
+			one = uint64(max(0, now-s.at[i]) / time.Millisecond)
+		}
+		sum = plus(sum, one)
+	}
+	return sum
 }
 
 // fitsWith asks a question as if those of a list that are gone had ended.

@@ -35,6 +35,22 @@ func preemptor(i int) Request {
 	return r
 }
 
+// BenchmarkPreemptMany is one decision that makes room for fifty at once.
+func BenchmarkPreemptMany(b *testing.B) {
+	for b.Loop() {
+		b.StopTimer()
+		s := newPrey(b, coordinator.ClassBatch)
+		for i := range 50 {
+			s.Submit(preemptor(i))
+		}
+		b.StartTimer()
+		if plan := s.Decide(epoch); len(plan.Preempts) != 50 {
+			b.Fatalf("%d plans", len(plan.Preempts))
+		}
+	}
+	b.ReportMetric(50*float64(b.N)/b.Elapsed().Seconds(), "plans/s")
+}
+
 // BenchmarkPreempt is one decision that finds its victims among 80,000 running jobs on 10,000 nodes.
 func BenchmarkPreempt(b *testing.B) {
 	cases := []struct {

@@ -240,7 +240,18 @@ func drawPreemptor(t *rapid.T, i int) Request {
 func (h *history) event() {
 	t, f := h.t, &h.facts
 	f.Placements, f.Requests, f.Nodes = slices.Clone(f.Placements), slices.Clone(f.Requests), slices.Clone(f.Nodes)
-	switch what := between(t, "event", 0, 9); {
+	switch what := between(t, "event", 0, 10); {
+	case what == 10: // maintenance is announced
+		f.Windows = nil
+		for i := range between(t, "windows", 0, 2) {
+			w := Window{ID: fmt.Sprint(i), From: f.Now.Add(time.Duration(between(t, "from", 0, 20)) * time.Minute)}
+			w.Until = w.From.Add(time.Duration(between(t, "lasts", 1, 20)) * time.Minute)
+			if between(t, "some", 0, 1) == 0 {
+				w.Nodes = []coordinator.NodeID{f.Nodes[between(t, "node", 0, len(f.Nodes)-1)].ID}
+			}
+			f.Windows = append(f.Windows, w)
+		}
+		h.s.SetWindows(f.Windows)
 	case what <= 2:
 		r := drawPreemptor(t, h.next)
 		h.next++
@@ -272,6 +283,7 @@ func (h *history) event() {
 	case what == 8:
 		i := between(t, "node", 0, len(f.Nodes)-1)
 		f.Nodes[i].Schedulable = !f.Nodes[i].Schedulable
+		f.Nodes[i].Draining = !f.Nodes[i].Schedulable && between(t, "drain", 0, 1) == 0
 		h.s.SetNode(f.Nodes[i])
 	case what == 9 && len(f.Requests) > 0: // somebody wants something else now
 		i := between(t, "which", 0, len(f.Requests)-1)

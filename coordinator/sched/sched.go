@@ -134,13 +134,17 @@ type Placement struct {
 	PreemptionsLeft int
 }
 
-// Plan is what Decide wants done. The engine writes it before it acts on it.
+// Plan is what Decide wants done. The engine writes it, all of it in one transaction, before it acts on it; if
+// that fails it makes a new Scheduler from what is stored. To the scheduler all of it is true from then on, so
+// that nothing of it needs to be told back: starts occupy their nodes, victims and stops are ending with their KillAt, holds and
+// shares of reservations are as in the plan. It is told when a placement has really ended (End), or came back (Submit). Parts
+// are meant to be carried out in this order: Drops, Reserves, Stops, Preempts, Starts.
 type Plan struct {
 	// Starts are in queue order. A start of an allocation that had a hold ends the hold.
 	Starts []Start
 	// Preempts are new plans to make room, in queue order. Each is written with its hold in one transaction:
-	// all victims get notice, or nothing happens. The scheduler counts the victims as ending and the room as
-	// held at once, as it does with its starts.
+	// all victims get notice, or nothing happens. The allocation goes on waiting until a start with rule 20. A victim
+	// that returns is a request with Returned, its old Submitted, and one of PreemptionsLeft less.
 	Preempts []Preempt
 	// Drops are holds that ended without a start; the engine deletes them. By class and queue, those whose allocation is gone last.
 	Drops []Drop
