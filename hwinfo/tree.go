@@ -106,6 +106,9 @@ func (t *tree) readRaw(name string, limit int64) ([]byte, error) {
 // readLimited reads all of r, or fails when it is longer than limit.
 func readLimited(r io.Reader, limit int64) ([]byte, error) {
 	var buf bytes.Buffer
+	if known, ok := r.(interface{ Len() int }); ok { // a large text is not copied as it grows
+		buf.Grow(int(min(int64(known.Len()), limit)) + bytes.MinRead)
+	}
 	n, err := buf.ReadFrom(io.LimitReader(r, limit+1))
 	if err != nil {
 		return nil, cause(err)

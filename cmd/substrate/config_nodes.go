@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,8 @@ const (
 	factsSuffix   = ".json"
 	archiveSuffix = ".txtar"
 )
+
+const readingGC = 400
 
 // fleetFrom reads a directory of nodes: one snapshot for each, a file or a folder, as `substrated snapshot` writes
 // them, or one file of facts, as `substrated inspect -o json` prints them. A node is called as its file or folder.
@@ -47,6 +50,8 @@ func (a *app) fleetFrom(dir string) ([]fleet.Node, error) {
 	nodes, errs := make([]fleet.Node, len(entries)), make([]error, len(entries))
 	var next atomic.Int64
 	var wg sync.WaitGroup
+	// Thousands of short-lived trees: collecting less often costs some memory of a program that soon ends.
+	defer debug.SetGCPercent(debug.SetGCPercent(readingGC))
 	for range min(runtime.GOMAXPROCS(0), len(entries)) {
 		wg.Go(func() {
 			for i := next.Add(1) - 1; int(i) < len(entries); i = next.Add(1) - 1 {
