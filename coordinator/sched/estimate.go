@@ -2,6 +2,7 @@ package sched
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"substrate/coordinator"
@@ -152,6 +153,10 @@ func (s *Scheduler) step(ends *endHeap, journal *[]move) bool {
 		}
 	}
 	ends.seen = len(*journal)
+	if len(ends.opens) > 0 && (len(ends.list) == 0 || ends.opens[0] < ends.list[0].at) {
+		c.now, ends.opens = ends.opens[0], ends.opens[1:]
+		return true
+	}
 	if len(ends.list) == 0 {
 		return false
 	}
@@ -172,8 +177,9 @@ type end struct {
 
 // endHeap orders the known ends by time, then id.
 type endHeap struct {
-	list []end
-	seen int // moves of the journal
+	opens []time.Duration // ends of windows
+	list  []end
+	seen  int // moves of the journal
 }
 
 func (c *cluster) allEnds() endHeap {
@@ -190,6 +196,12 @@ func (c *cluster) allEnds() endHeap {
 			}
 		}
 	}
+	for i := range c.windows {
+		if until := since(c.windows[i].Until); until > c.began {
+			e.opens = append(e.opens, until)
+		}
+	}
+	slices.Sort(e.opens)
 	heap.Init(&e)
 	return e
 }

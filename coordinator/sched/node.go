@@ -104,9 +104,9 @@ type node struct {
 	firstEnd    time.Duration // no claim ends before it
 	changes     uint64        // of the claims
 	memo        freeMemo
-	latest      starts        // of the claims
-	rate        uint64        // no claim loses fewer device-seconds in a second
-	most        uint64        // no claim has more devices of one kind here
+	latest      starts // of the claims
+	rate        uint64 // no claim loses fewer device-seconds in a second
+	most        uint64 // no claim has more devices of one kind here
 	indexed     bool
 	weight      uint32 // in the index: a fixed hash of the id, so the shape is always the same
 	tree        branch
