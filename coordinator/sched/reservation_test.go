@@ -14,6 +14,9 @@ import (
 // checkReserved is what reservations mean for starts; "" if it is so.
 func checkReserved(s Snapshot, p Plan, requests map[coordinator.AllocationID]Request) string {
 	after := apply(s, p)
+	if broken := checkCounted(s, p, after); broken != "" {
+		return broken
+	}
 	for _, st := range p.Starts {
 		r := requests[st.ID]
 		if r.Class == coordinator.ClassReserved && s.Reservations != nil && st.Reservation == "" {
@@ -187,6 +190,46 @@ func crossed(s Snapshot, r Request, node coordinator.NodeID) string {
 		touches := w.Nodes == nil || slices.Contains(w.Nodes, node)
 		if touches && s.Now.Before(w.Until) && w.From.Before(w.Until) && (r.Walltime <= 0 || s.Now.Add(r.Walltime).After(w.From)) {
 			return w.ID
+		}
+	}
+	return ""
+}
+
+// checkCounted is checkReserved for nodes that only count their devices: those who are not the owner and not batch leave
+// as many as are reserved, and the owner takes no more.
+func checkCounted(s Snapshot, p Plan, after Snapshot) string {
+	for _, node := range s.Nodes {
+		if len(node.GPUs) > 0 {
+			continue
+		}
+		reserved, others := uint32(0), uint32(0)
+		mine := map[ReservationID]uint32{}
+		for _, o := range after.Placements {
+			if slices.Contains(o.Nodes, node.ID) {
+				mine[o.Reservation] += o.Resources.Devices["gpu"]
+				if o.Class == coordinator.ClassOnDemand {
+					others += o.Resources.Devices["gpu"]
+				}
+			}
+		}
+		for i := range after.Reservations {
+			res := &after.Reservations[i]
+			share, ok := shareOn(res.Shares, node.ID)
+			if !ok || s.Now.Before(res.From) || !s.Now.Before(res.Until) || len(share.Devices) == 0 {
+				continue
+			}
+			reserved += uint32(len(share.Devices))
+			if mine[res.ID] > uint32(len(share.Devices)) {
+				return fmt.Sprintf("%s has %d of %s in use, %d are its own", res.ID, mine[res.ID], node.ID, len(share.Devices))
+			}
+		}
+		for _, st := range p.Starts {
+			i := slices.IndexFunc(s.Requests, func(r Request) bool { return r.ID == st.ID })
+			r := &s.Requests[i]
+			if r.Class == coordinator.ClassOnDemand && st.Rule != 20 && slices.Contains(st.Nodes, node.ID) &&
+				r.Resources.Devices["gpu"] > 0 && others+reserved > node.Devices["gpu"] {
+				return fmt.Sprintf("%s starts on %s, where %d are reserved and %d taken of %d", st.ID, node.ID, reserved, others, node.Devices["gpu"])
+			}
 		}
 	}
 	return ""
