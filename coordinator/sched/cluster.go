@@ -30,7 +30,10 @@ type cluster struct {
 	batch    int           // claims of class batch
 	marked   int           // claims that are preemptible
 	windows  []Window
-	draining map[*node]bool
+
+	closings  map[coordinator.NodeID][]closing
+	closedAll []closing
+	draining  map[*node]bool
 
 	reserving    bool // there may be reservations
 	reservations []Reservation

@@ -40,7 +40,7 @@ type target struct {
 // survey sorts the nodes and collects who may be a victim.
 func (g *gangSearch) survey(def *definition) {
 	for _, n := range def.nodes {
-		g.c.work++
+		g.s.looks++
 		if !g.usable(n) {
 			continue
 		}
@@ -126,7 +126,7 @@ func setGone(list []prey, gone bool) {
 func (g *gangSearch) enough() bool {
 	n := len(g.ready)
 	for i := 0; i < len(g.targets) && n < g.sh.count; i++ {
-		g.c.work++
+		g.s.looks++
 		if g.fitsOn(g.targets[i].n) {
 			n++
 		}

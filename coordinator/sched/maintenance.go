@@ -35,6 +35,20 @@ type closing struct{ from, until time.Duration }
 func (s *Scheduler) SetWindows(list []Window) {
 	s.touch()
 	s.c.windows = slices.Clone(list)
+	s.c.closings, s.c.closedAll = make(map[coordinator.NodeID][]closing), nil
+	for i := range list {
+		w := &list[i]
+		closed := closing{since(w.From), since(w.Until)}
+		switch {
+		case closed.until <= closed.from:
+		case w.Nodes == nil:
+			s.c.closedAll = append(s.c.closedAll, closed)
+		default:
+			for _, id := range w.Nodes {
+				s.c.closings[id] = append(s.c.closings[id], closed)
+			}
+		}
+	}
 	for _, n := range s.c.nodes {
 		n.closed = s.c.closedFor(n.id)
 	}
@@ -44,13 +58,7 @@ func (s *Scheduler) SetWindows(list []Window) {
 }
 
 func (c *cluster) closedFor(id coordinator.NodeID) []closing {
-	var list []closing
-	for i := range c.windows {
-		w := &c.windows[i]
-		if w.Until.After(w.From) && (w.Nodes == nil || slices.Contains(w.Nodes, id)) {
-			list = append(list, closing{since(w.From), since(w.Until)})
-		}
-	}
+	list := slices.Concat(c.closedAll, c.closings[id])
 	slices.SortFunc(list, func(a, b closing) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.until, b.until)) })
 	return list
 }

@@ -109,7 +109,7 @@ func (s *Scheduler) passAll(full bool) {
 		}
 		s.logged = s.logged[:0]
 		s.roomy = s.roomy[:0]
-		s.preemptEnd = s.c.work + preemptWork
+		s.looks = 0
 		s.clearNodes()
 		s.book()
 		s.settleHolds()

@@ -44,7 +44,7 @@ type preemption struct {
 
 // preempt makes a plan for a blocked entry, if there is one: the victims end and the room is held from now on.
 func (s *Scheduler) preempt(sh *shape, e *entry) bool {
-	if !s.mayPreempt(sh, e) || s.c.work > s.preemptEnd {
+	if !s.mayPreempt(sh, e) || s.looks > preemptWork {
 		return false
 	}
 	p := preemption{
@@ -206,7 +206,7 @@ func (p *preemption) tokensWill() bool {
 func (p *preemption) single() {
 	for _, def := range p.sh.defs {
 		for _, n := range def.nodes {
-			p.c.work++
+			p.s.looks++
 			if !p.usable(n) {
 				continue
 			}

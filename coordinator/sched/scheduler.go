@@ -24,19 +24,19 @@ type Scheduler struct {
 	groups    groups
 	rules     preemptRules
 
-	now        time.Time // of the last decision
-	pass       int
-	line       line
-	found      []*node
-	plans      []*claim // of the last decision
-	roomy      []*shape // shapes of a class that only plans keep from starting
-	logged     []*array // arrays with a log of the pass
-	started    []*entry
-	drops      []Drop
-	stops      []Stop
-	reserves   []Reserve
-	preempts   []Preempt
-	preemptEnd int // work at which preemption looks no further
+	now      time.Time // of the last decision
+	pass     int
+	line     line
+	found    []*node
+	plans    []*claim // of the last decision
+	roomy    []*shape // shapes of a class that only plans keep from starting
+	logged   []*array // arrays with a log of the pass
+	started  []*entry
+	drops    []Drop
+	stops    []Stop
+	reserves []Reserve
+	preempts []Preempt
+	looks    int // at nodes, by preemption in this decision
 
 	estimates map[*entry]time.Duration // of the last decision; nil: not worked out
 	complete  bool                     // there are no more
