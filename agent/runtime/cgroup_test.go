@@ -128,6 +128,50 @@ func TestLimitsV1(t *testing.T) {
 	}
 }
 
+// What a run leaves in memory is charged to nobody else, and the name of a group that an earlier keeper's run is
+// in is given to no other.
+func TestGroupsNotUsedAgain(t *testing.T) {
+	root := t.TempDir()
+	tree(t, root, "cgroup.controllers", "cgroup.subtree_control")
+	run := filepath.Join(root, "substrate", "r")
+	tree(t, run, "memory.max", "memory.current", "memory.events", "cgroup.procs")
+	c := &cgroups{parent: "substrate", has: map[string]bool{}}
+	c.open(root, map[string]string{"": "/"})
+	for charged, free := range map[string]int{"40960\n": 1, "1073741824\n": 0, "": 1} {
+		c.free = nil
+		offer(c, "r")
+		g, err := c.take()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(run, "memory.current"), []byte(charged), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if c.release(g); len(c.free) != free {
+			t.Errorf("charged %q: %d free groups, want %d", charged, len(c.free), free)
+		}
+	}
+	c.free = nil
+	for _, name := range []string{"run-7", "run-x", "run-99999999999999999999", ""} {
+		c.reserve(name)
+	}
+	if g, err := c.take(); err != nil || g.id() != "run-8" {
+		t.Errorf("%v, %v", g.id(), err)
+	}
+}
+
+// A keeper that was killed while it killed a run leaves it frozen.
+func TestThaw(t *testing.T) {
+	root := t.TempDir()
+	tree(t, filepath.Join(root, "freezer", "substrate", "r"), "freezer.state", "cgroup.procs")
+	c := &cgroups{parent: "substrate", has: map[string]bool{}}
+	c.open(root, map[string]string{"freezer": "/"})
+	c.reopen("r").thaw()
+	if got := content(t, filepath.Join(root, "freezer", "substrate", "r", "freezer.state")); got != "THAWED" {
+		t.Errorf("the group is %q", got)
+	}
+}
+
 // A limit that the kernel does not take is not lost in silence, and costs no other limit.
 func TestFailedLimit(t *testing.T) {
 	root := t.TempDir()

@@ -1,6 +1,7 @@
 package runtime
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 )
@@ -24,7 +26,8 @@ type journal struct {
 	size    int64
 	dead    int64 // bytes of entries that newer ones replaced
 	live    map[RunID]liveRun
-	compact int64 // size from which the next try to compact is due
+	compact int64   // size from which the next try to compact is due
+	owed    []entry // could not be written, and go before all that is written later
 }
 
 const (
@@ -66,8 +69,8 @@ type extent struct{ at, n int64 }
 
 type liveRun struct{ spec, record extent }
 
-// openJournal reads what is there and makes ready to append. What a killed writer left half-way is cut off, a
-// damaged entry is passed over; lost says how many bytes of either.
+// openJournal reads what is there and makes ready to append. What a killed writer left half-way is cut off, what
+// is damaged is passed over up to the next whole entry; lost says how many bytes of either.
 func openJournal(path string) (j *journal, runs map[RunID]*kept, lost int64, err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -91,16 +94,26 @@ func (j *journal) read() (map[RunID]*kept, int64, error) {
 	var lost int64
 	for j.size < info.Size() {
 		body, n, err := j.entryAt(j.size, info.Size())
-		if errors.Is(err, errTorn) {
-			break
+		if errors.Is(err, errTorn) || errors.Is(err, errDamaged) { // then its length is not to be trusted either
+			next, err := j.nextEntry(j.size+1, info.Size())
+			if err != nil {
+				return nil, 0, err
+			}
+			if next < 0 {
+				break
+			}
+			lost += next - j.size
+			j.dead += next - j.size
+			j.size = next
+			continue
 		}
-		if err != nil && !errors.Is(err, errDamaged) {
+		if err != nil {
 			return nil, 0, err
 		}
 		var e entry
 		at := extent{j.size, n}
 		j.size += n
-		if err != nil || json.Unmarshal(body, &e) != nil || CheckRunID(e.ID) != nil {
+		if json.Unmarshal(body, &e) != nil || CheckRunID(e.ID) != nil {
 			lost += n
 			j.dead += n
 			continue
@@ -112,6 +125,36 @@ func (j *journal) read() (map[RunID]*kept, int64, error) {
 		return runs, lost, nil
 	}
 	return runs, lost + info.Size() - j.size, j.f.Truncate(j.size)
+}
+
+// entryMark begins the body of every entry; inside strings of JSON it cannot stand.
+const entryMark = `{"id":"`
+
+// nextEntry finds where the next whole entry begins, -1 if there is none.
+func (j *journal) nextEntry(from, end int64) (int64, error) {
+	const window = 64 << 10
+	buf := make([]byte, window)
+	for at := from + journalHead; at < end; at += window - int64(len(entryMark)) + 1 {
+		n, err := j.f.ReadAt(buf[:min(window, end-at)], at)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return 0, err
+		}
+		for seen := 0; ; seen++ {
+			found := bytes.Index(buf[seen:n], []byte(entryMark))
+			if found < 0 {
+				break
+			}
+			seen += found
+			start := at + int64(seen) - journalHead
+			switch _, _, err := j.entryAt(start, end); {
+			case err == nil:
+				return start, nil
+			case !errors.Is(err, errTorn) && !errors.Is(err, errDamaged):
+				return 0, err
+			}
+		}
+	}
+	return -1, nil
 }
 
 var (
@@ -172,8 +215,40 @@ func (j *journal) note(e entry, at extent) {
 	j.live[e.ID] = l
 }
 
-// append makes an entry known to the next keeper. After an error the journal is as it was.
+// append makes an entry known to the next keeper. After an error the journal is as it was; what tells of a run
+// that it knows is then written before anything else.
 func (j *journal) append(e entry) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	err := j.settle()
+	if err == nil {
+		err = j.write(e)
+	}
+	if err != nil && e.Spec == nil {
+		j.owed = append(slices.DeleteFunc(j.owed, func(o entry) bool { return o.ID == e.ID }), e)
+	}
+	return err
+}
+
+// retry writes what could not be written before, and reports whether nothing is left of it.
+func (j *journal) retry() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.settle() == nil
+}
+
+func (j *journal) settle() error {
+	for len(j.owed) > 0 {
+		if err := j.write(j.owed[0]); err != nil {
+			return err
+		}
+		j.owed = j.owed[1:]
+	}
+	j.owed = nil
+	return nil
+}
+
+func (j *journal) write(e entry) error {
 	body, err := json.Marshal(e)
 	if err != nil {
 		return fmt.Errorf("cannot encode journal entry: %w", err)
@@ -184,8 +259,6 @@ func (j *journal) append(e entry) error {
 	framed := binary.LittleEndian.AppendUint32(make([]byte, 0, journalHead+len(body)), uint32(len(body)))
 	framed = binary.LittleEndian.AppendUint32(framed, crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
 	framed = append(framed, body...)
-	j.mu.Lock()
-	defer j.mu.Unlock()
 	if _, err := j.f.WriteAt(framed, j.size); err != nil {
 		return errors.Join(fmt.Errorf("cannot write journal: %w", err), j.f.Truncate(j.size))
 	}

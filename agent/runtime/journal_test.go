@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -113,6 +114,83 @@ func TestJournalDamage(t *testing.T) {
 	}
 	if _, runs, lost := reopened(t, path); lost == 0 || len(runs) != 2 || runs["a"] == nil || runs["c"] == nil {
 		t.Errorf("%d bytes lost, runs %v", lost, runs)
+	}
+}
+
+// Wherever an entry is damaged, also in its length, only that entry is lost.
+func TestJournalDamageAnywhere(t *testing.T) {
+	whole := filepath.Join(t.TempDir(), "journal")
+	j, _, _ := reopened(t, whole)
+	ends := []int64{}
+	for _, id := range []RunID{"a", "b", "c"} {
+		if err := j.append(begin(id)); err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, j.size)
+	}
+	text, err := os.ReadFile(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for at := ends[0]; at < ends[1]; at++ {
+		for _, by := range []byte{0x01, 0x80, text[at]} { // the last makes a zero
+			bad := slices.Clone(text)
+			bad[at] ^= by
+			if by == 0 {
+				continue
+			}
+			path := filepath.Join(t.TempDir(), "journal")
+			if err := os.WriteFile(path, bad, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			j, runs, lost := reopened(t, path)
+			if lost != ends[1]-ends[0] || len(runs) != 2 || runs["a"] == nil || runs["c"] == nil {
+				t.Errorf("byte %d changed by %#x: %d bytes lost, runs %v", at, by, lost, runs)
+			}
+			if err := j.append(begin("d")); err != nil {
+				t.Fatal(err)
+			}
+			if _, runs, _ := reopened(t, path); len(runs) != 3 {
+				t.Errorf("byte %d changed by %#x: after another entry %v", at, by, runs)
+			}
+		}
+	}
+}
+
+// What a full disk kept out of the journal is written when there is room, before anything else.
+func TestJournalOwes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	j, _, _ := reopened(t, path)
+	for _, e := range []entry{begin("a"), begin("b"), begin("c"), told("c", StateRunning)} {
+		if err := j.append(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	good := j.f
+	full, err := os.OpenFile(path, os.O_RDONLY, 0) // takes nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	j.f = full
+	for _, e := range []entry{told("a", StateRunning), told("a", StateEnded), {ID: "b", Gone: true}, begin("d")} {
+		if err := j.append(e); err == nil {
+			t.Fatalf("%+v was written", e)
+		}
+	}
+	if j.retry() {
+		t.Error("nothing is owed")
+	}
+	j.f = good
+	if err := j.append(told("c", StateEnded)); err != nil {
+		t.Fatal(err)
+	}
+	if !j.retry() {
+		t.Error("something is still owed")
+	}
+	_, runs, lost := reopened(t, path)
+	if lost != 0 || len(runs) != 2 || runs["a"].record == nil || runs["a"].record.Status.State != StateEnded || runs["c"].record.Status.State != StateEnded {
+		t.Errorf("%d bytes lost, %+v", lost, runs)
 	}
 }
 

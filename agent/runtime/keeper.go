@@ -220,6 +220,9 @@ func (k *keeper) serve(ctx context.Context, listener *net.UnixListener, idle tim
 			ended = true
 		case <-tick.C:
 			ended = k.leave(false, idle)
+			if !ended {
+				k.journal.retry()
+			}
 		case <-told:
 			if ended = k.leave(true, 0); !ended {
 				k.log.Info("told to end, and stays for the runs there are")
@@ -249,8 +252,8 @@ func (k *keeper) leave(told bool, idle time.Duration) bool {
 			return false
 		}
 	}
-	k.leaving = true
-	return true
+	k.leaving = k.journal.retry() // the next keeper must know how all of them ended
+	return k.leaving
 }
 
 func (k *keeper) accept(ctx context.Context, l *net.UnixListener, tasks *sync.WaitGroup) {

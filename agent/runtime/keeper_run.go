@@ -36,48 +36,87 @@ func (k *keeper) load() error {
 	if err := sweepRuns(k.dir, runs); err != nil {
 		k.log.Warn("cannot sweep run directory", "error", err)
 	}
-	for id, r := range runs {
-		k.loadRun(id, r)
-	}
+	k.loadRuns(runs)
 	return nil
 }
 
-func (k *keeper) loadRun(id RunID, was *kept) {
+func (k *keeper) loadRuns(runs map[RunID]*kept) {
+	open, inGroup := 0, map[string]int{}
+	for _, r := range runs {
+		if r.record == nil || r.record.Status.State != StateEnded {
+			open++
+		}
+		if r.record != nil && r.record.Status.State != StateEnded && r.record.Group != "" {
+			inGroup[r.record.Group]++
+			k.groups.reserve(r.record.Group)
+		}
+	}
+	var tagged map[RunID][]procStat
+	if open > 0 {
+		tagged = taggedProcesses()
+	}
+	for id, r := range runs {
+		if r.record != nil && inGroup[r.record.Group] > 1 {
+			r.record.Group = "" // damage; whose the processes in it are is not known
+		}
+		k.loadRun(id, r, tagged[id])
+	}
+}
+
+// loadRun takes over a run with what is there of its processes.
+func (k *keeper) loadRun(id RunID, was *kept, there []procStat) {
 	r := &run{files: filesOf(k.dir, id), killAfter: was.Spec.KillAfter, status: Status{ID: id, State: StateRunning}}
 	k.runs[id] = r
-	boot := k.boot
 	if rec := was.record; rec != nil {
-		r.status, r.pid, r.start, boot = rec.Status, rec.PID, rec.Start, rec.BootID
+		r.status, r.pid, r.start = rec.Status, rec.PID, rec.Start
 		if r.status.State == StateEnded {
 			return
 		}
-		r.group = k.groups.reopen(rec.Group)
-	} else if pid, start := findTagged(id); pid != 0 {
+		if rec.BootID != k.boot { // numbers of another life of the node
+			r.pid = 0
+		} else if r.group = k.groups.reopen(rec.Group); r.group != nil {
+			r.group.thaw()
+		}
+	} else if first := firstOf(there); first.PID != 0 {
 		// The keeper died between fork and record.
-		r.pid, r.start, r.status.Started = pid, start, time.Now()
+		r.pid, r.start, r.status.Started = first.PID, first.Start, time.Now()
 	}
 	r.adopted = true
-	if r.pid == 0 || boot != k.boot || !alive(r.pid, r.start) {
+	if (r.pid == 0 || !alive(r.pid, r.start)) && len(there) == 0 && !r.group.busy() {
 		k.finish(r, outcome{lost: true})
 		return
 	}
 	if was.Spec.Walltime > 0 {
 		k.armWalltime(r, was.Spec.Walltime-time.Since(r.status.Started))
 	}
-	select {
+	select { // where only its first process is gone, the rest is ended there
 	case k.adopted <- struct{}{}:
 	default:
 	}
 }
 
-// findTagged finds the first process of a run by its environment: the session leader if it lives.
-func findTagged(id RunID) (int, uint64) {
+// taggedProcesses are those whose environment names a run, by run.
+func taggedProcesses() map[RunID][]procStat {
+	tagged := map[RunID][]procStat{}
 	for _, p := range processes() {
-		if p.Session == p.PID && p.State != 'Z' && taggedRun(p.PID) == id {
-			return p.PID, p.Start
+		if p.State == 'Z' || p.State == 'X' {
+			continue
+		}
+		if id := taggedRun(p.PID); id != "" {
+			tagged[id] = append(tagged[id], p)
 		}
 	}
-	return 0, 0
+	return tagged
+}
+
+// firstOf finds the first process of a run: the session leader if it lives.
+func firstOf(processes []procStat) procStat {
+	for _, p := range processes {
+		if p.Session == p.PID {
+			return p
+		}
+	}
+	return procStat{}
 }
 
 func (k *keeper) askStart(ctx context.Context, c *keeperConn, s startRequest) {
@@ -307,12 +346,12 @@ func (k *keeper) finish(r *run, o outcome) {
 	}
 	s.Stdout, s.Stderr = r.files.outputSize(Stdout), r.files.outputSize(Stderr)
 	oom := r.group.oomKilled()
-	k.groups.release(r.group)
 	judge(&s, o, cause, reason, oom)
 	rec := record{Status: s, PID: pid, Start: start, BootID: k.boot}
 	if err := k.journal.append(entry{ID: s.ID, Record: &rec}); err != nil {
-		k.log.Warn("cannot record the end of a run", "run", s.ID, "error", err)
+		k.log.Warn("cannot record the end of a run yet", "run", s.ID, "error", err)
 	}
+	k.groups.release(r.group) // not before: the next keeper must not take the next run in it for this one
 	k.mu.Lock()
 	r.status = s
 	k.publish(r)

@@ -246,7 +246,7 @@ func (p *Process) Run(ctx context.Context) error {
 			return nil
 		}
 		p.reapKeeper()
-		needed = p.needed()
+		needed = p.needed() || p.untold()
 		if !needed {
 			continue
 		}
@@ -267,6 +267,22 @@ func (p *Process) Run(ctx context.Context) error {
 func (p *Process) hasRuns() bool {
 	info, err := os.Stat(filepath.Join(p.opts.Dir, journalFile))
 	return err == nil && info.Size() > 0
+}
+
+// untold reports runs of an earlier agent that no keeper has told about yet: the one that was found died first.
+func (p *Process) untold() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-p.known:
+		return false
+	default:
+	}
+	if p.hasRuns() {
+		return true
+	}
+	close(p.known)
+	return false
 }
 
 func (p *Process) needed() bool {

@@ -423,6 +423,49 @@ func TestKeeperKilled(t *testing.T) {
 	}
 }
 
+// A run whose first process ended while there was no keeper is over once the rest of it is.
+func TestRestOfARunEndsWithIt(t *testing.T) {
+	for _, recorded := range []bool{true, false} {
+		h := newHarness(t, stateDir(t), true)
+		h.start(Spec{ID: "r", Script: "sleep 606 & echo $! >child; exec sleep 607"})
+		h.wait("r", StateRunning)
+		child := filepath.Join(filesOf(h.dir, "r").work(), "child")
+		eventually(t, "child", func() bool { text, _ := os.ReadFile(child); return strings.HasSuffix(string(text), "\n") })
+		pid := readPID(t, child)
+		first := firstOf(taggedProcesses()["r"])
+		for _, p := range taggedProcesses()["r"] {
+			if p.PID != pid {
+				first = p
+			}
+		}
+		keeper := h.keeperPID()
+		if err := syscall.Kill(keeper, syscall.SIGSTOP); err != nil { // it must not see the end
+			t.Fatal(err)
+		}
+		h.leave()
+		if err := syscall.Kill(first.PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(keeper, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "first process gone", gone(first.PID))
+		if !recorded {
+			cutLastEntry(t, filepath.Join(h.dir, journalFile))
+		}
+		h = newHarness(t, h.dir, true)
+		s := h.wait("r", StateEnded)
+		if !gone(pid)() {
+			t.Errorf("recorded %v: process %d outlives its run: %+v", recorded, pid, s)
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		if recorded && s.Cause != CauseLostStatus {
+			t.Errorf("%+v", s)
+		}
+		h.close()
+	}
+}
+
 // A keeper that dies between fork and record finds the process by its environment, and sweeps
 // what never came to be a run.
 func TestKeeperFindsUnrecordedRun(t *testing.T) {
