@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -150,6 +151,7 @@ type host struct {
 	begun map[coordinator.RunID]int
 	more  func(*hwinfo.Facts) // adds to the report
 	deaf  bool                // does not end what it is told to
+	late  chan struct{}       // orders are carried out once it is closed
 	// matches tells which definitions' conditions are true; nil: all.
 	matches func(coordinator.DefinitionID) bool
 }
@@ -186,6 +188,9 @@ func (h *host) serve(ctx context.Context, t testing.TB, e *Engine) {
 		messages, err := s.Next(ctx)
 		if err != nil {
 			return
+		}
+		if h.late != nil && slices.ContainsFunc(messages, func(m ToNode) bool { return m.Start != nil }) {
+			<-h.late
 		}
 		var reports []RunStatus // one write for what came together, as a real agent's stream does
 		for _, m := range messages {

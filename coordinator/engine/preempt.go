@@ -132,15 +132,24 @@ func (t *tx) inputs(a *allocation) string {
 		env.OrganizationPriority, env.GroupPriority, env.UserPriority, env.WorkflowPriority, env.AgeSeconds, env.Cores, env.MemoryBytes, env.GPUs, env.Nodes, env.Class)
 }
 
-// dropHold forgets a hold: its holder starts, is gone, or cannot use it.
+// dropHold forgets a hold: its holder starts, is gone, or cannot use it. It is deleted after what the turn does to
+// the holder: a crash in between leaves a hold that the next life drops, and never a holder without.
 func (t *tx) dropHold(id coordinator.AllocationID) {
 	if t.state.holds[id] == nil {
 		return
 	}
 	delete(t.state.holds, id)
-	t.group()
-	t.current.Ops = append(t.current.Ops, store.Op{Key: holdKey(id), Delete: true})
-	t.group()
+	t.unheld = append(t.unheld, id)
+}
+
+// groupUnheld deletes the holds that this turn ended and did not lay anew.
+func (t *tx) groupUnheld() {
+	for _, id := range t.unheld {
+		if t.state.holds[id] == nil {
+			t.current.Ops = append(t.current.Ops, store.Op{Key: holdKey(id), Delete: true})
+			t.group()
+		}
+	}
 }
 
 // dropped tells of a hold that ended without a start.

@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -227,4 +229,97 @@ func TestHeldRoomIsNotFree(t *testing.T) {
 			t.Errorf("%s work would wait %v minutes; the node is held until the notice has ended", class.Class, w)
 		}
 	}
+}
+
+// TestPreemptedBeforeItTold: a victim whose notice overtook its report of having started has run, for those who wait
+// for that.
+func TestPreemptedBeforeItTold(t *testing.T) {
+	c := newCluster(t, store.NewMemory())
+	c.set(strings.Replace(preemptConfig, "1s", "1h", 1))
+	h := newHost("n1", 4, nil)
+	h.late = make(chan struct{})
+	c.join(h)
+	awaitNode(t, c, "n1", NodeReady)
+	batch := c.start(`version: v1
+name: fills
+jobs:
+  b: {command: [x], class: batch, resource: {cpu: {cores: 4}}}
+  after: {command: [x], resource: {cpu: {cores: 1}}, depends-on: [{name: b, status: RUNNING}]}
+`)
+	c.await(batch.ID, "a start", func(v WorkflowView) bool { return v.Jobs[0].Status == coordinator.StatusStarting })
+	c.start(comes)
+	c.await(batch.ID, "a notice", func(v WorkflowView) bool { return v.Jobs[0].Status == coordinator.StatusPreempting })
+	close(h.late)
+	v := c.await(batch.ID, "the end", func(v WorkflowView) bool { return v.Jobs[0].Status == coordinator.StatusPreempted })
+	if v.Jobs[0].Started.IsZero() {
+		t.Fatalf("it did not start: %+v", v.Jobs[0])
+	}
+	c.await(batch.ID, "the job that waits for its start", func(v WorkflowView) bool { return v.Jobs[1].Status != coordinator.StatusPending })
+}
+
+// TestHoldOutlivesItsHolder: a crash between any two groups of the turn that places the holder leaves no waiting
+// holder without what was held for it.
+func TestHoldOutlivesItsHolder(t *testing.T) {
+	for apply := range 6 {
+		st := store.NewMemory()
+		log := &holdWatch{Memory: st, t: t, apply: apply}
+		c := newCluster(t, log)
+		c.set(preemptConfig)
+		c.join(newHost("n1", 4, nil))
+		awaitNode(t, c, "n1", NodeReady)
+		c.awaitStatus(c.start(fills).ID, coordinator.StatusRunning)
+		c.awaitStatus(c.startAnyhow(comes), coordinator.StatusRunning)
+		if !log.cut {
+			t.Error("no turn deleted a hold")
+		}
+		if left := keysWith(c, st, prefixHold); len(left) != 0 {
+			t.Errorf("holds left: %v", left)
+		}
+	}
+}
+
+// holdWatch cuts the turn short that deletes a hold.
+type holdWatch struct {
+	*store.Memory
+	t     *testing.T
+	apply int // groups that are written
+	cut   bool
+}
+
+func (w *holdWatch) Commit(ctx context.Context, groups []store.Group) (int64, error) {
+	deletes := slices.ContainsFunc(groups, func(g store.Group) bool {
+		return slices.ContainsFunc(g.Ops, func(op store.Op) bool { return op.Delete && strings.HasPrefix(op.Key, prefixHold) })
+	})
+	if w.cut || !deletes {
+		return w.Memory.Commit(ctx, groups)
+	}
+	w.cut = true
+	if _, err := w.Memory.Commit(ctx, groups[:min(w.apply, len(groups))]); err != nil {
+		return 0, err
+	}
+	var holds []string
+	if err := walk(ctx, w.Memory, prefixHold, loadPage, func(entry store.Entry) error {
+		holds = append(holds, entry.Key)
+		return nil
+	}); err != nil {
+		return 0, err
+	}
+	if len(holds) == 0 && !w.holderPlaced(ctx) {
+		w.t.Errorf("after %d groups nothing is held, and the holder waits", w.apply)
+	}
+	return 0, store.ErrUnknown
+}
+
+// holderPlaced reports whether the record of the holder says that it starts.
+func (w *holdWatch) holderPlaced(ctx context.Context) bool {
+	placed := false
+	err := walk(ctx, w.Memory, prefixAlloc, loadPage, func(entry store.Entry) error {
+		var rec allocRecord
+		if err := decode(entry, &rec); err != nil {
+			return err
+		}
+		placed = placed || strings.HasSuffix(entry.Key, "/d") && rec.Status.Holds()
+		return nil
+	})
+	return err == nil && placed
 }

@@ -116,8 +116,14 @@ func (t *tx) markStarted(a *allocation, at time.Time) {
 		at = t.now // the node's clock is off: never start before the placement or in the future
 	}
 	a.record.Started = at
-	if a.record.Status == coordinator.StatusStarting {
+	switch a.record.Status {
+	case coordinator.StatusStarting:
 		t.set(a, coordinator.StatusRunning)
+	case coordinator.StatusPreempting: // notice came first: it has run all the same
+		if !a.ranBefore() {
+			a.job.started++
+		}
+		t.wake(a.job)
 	}
 	t.event(Event{Kind: "started", Workflow: a.job.workflow.id, Job: a.name(),
 		Message:  fmt.Sprintf("on %s", joinNodes(a.nodeIDs())),

@@ -21,6 +21,7 @@ type tx struct {
 	current store.Group   // writes that belong together: closed by group()
 	filed   []*submission // new workflows
 	touched []*allocation
+	unheld  []coordinator.AllocationID // whose holds ended
 	events  []Event
 	after   []func(revision int64)
 	probing bool // a question, not a turn: nothing is written or told
@@ -90,6 +91,7 @@ const commitWithin = 15 * time.Second
 func (t *tx) commit(ctx context.Context) error {
 	t.group()
 	t.groupWorkflows()
+	t.groupUnheld()
 	if len(t.events) > 0 {
 		// Before the events themselves: a write that is cut short may leave a gap in the numbers, never a repetition.
 		last := store.Group{Ops: []store.Op{opJSON(keySequence, t.state.seq)}}
