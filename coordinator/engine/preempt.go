@@ -152,6 +152,21 @@ func (t *tx) groupUnheld() {
 	}
 }
 
+// holdsAwaitNodes reports whether a node of a hold has yet to come back and to tell what it is.
+func (s *state) holdsAwaitNodes() bool {
+	for id, h := range s.holds {
+		if s.queued[id] == nil {
+			continue
+		}
+		for _, share := range h.Shares {
+			if n := s.nodes[share.Node]; n != nil && n.record.Definition == h.Definition && n.status() == NodeNotReady {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // dropped tells of a hold that ended without a start.
 func (t *tx) dropped(d *sched.Drop) {
 	if t.state.holds[d.For] == nil {
