@@ -24,6 +24,7 @@ import (
 
 // app is one run of the program: its streams, its environment and the flags every command has.
 type app struct {
+	ctx      context.Context // over when the program is told to end
 	in       io.Reader
 	out      io.Writer
 	errOut   io.Writer
@@ -48,7 +49,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer, env func(string) st
 	defer stop()
 	buffered := bufio.NewWriter(out)
 	a := &app{
-		in: in, out: buffered, errOut: errOut, env: env, terminal: isTerminal(out), now: time.Now, every: time.Second,
+		ctx: ctx, in: in, out: buffered, errOut: errOut, env: env, terminal: isTerminal(out), now: time.Now, every: time.Second,
 	}
 	defer a.close()
 	root := a.root()
@@ -210,9 +211,27 @@ func (a *app) warn(format string, args ...any) {
 	fmt.Fprintf(a.errOut, format+"\n", args...)
 }
 
-// readFile reads FILE, "-" being standard input; most bounds it.
+// readFile reads FILE, "-" being standard input; most bounds it. A pipe that nobody writes to does not keep the
+// program from being interrupted.
 func (a *app) readFile(name string, most int64) ([]byte, error) {
-	r := a.in
+	type answer struct {
+		data []byte
+		err  error
+	}
+	done := make(chan answer, 1)
+	go func() { // ends with the program, at the latest
+		data, err := readBounded(a.in, name, most)
+		done <- answer{data, err}
+	}()
+	select {
+	case r := <-done:
+		return r.data, r.err
+	case <-a.ctx.Done():
+		return nil, fmt.Errorf("cannot read %s: interrupted", fileName(name))
+	}
+}
+
+func readBounded(r io.Reader, name string, most int64) ([]byte, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {

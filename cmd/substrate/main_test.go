@@ -1,13 +1,16 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -192,7 +195,7 @@ func TestReadFileIsBounded(t *testing.T) {
 	if err := os.WriteFile(name, make([]byte, 11), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := &app{in: strings.NewReader("0123456789X")}
+	a := &app{ctx: t.Context(), in: strings.NewReader("0123456789X")}
 	if _, err := a.readFile(name, 10); err == nil {
 		t.Error("a file above the limit was read")
 	}
@@ -202,4 +205,22 @@ func TestReadFileIsBounded(t *testing.T) {
 	if _, err := a.readFile("-", 10); err == nil {
 		t.Error("standard input above the limit was read")
 	}
+}
+
+// TestAPipeWithoutAWriter: the program can be interrupted while it waits for one.
+func TestAPipeWithoutAWriter(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := (&app{ctx: ctx}).readFile(pipe, 10); err == nil || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("error %v", err)
+	}
+	f, err := os.OpenFile(pipe, os.O_RDWR, 0) // lets the reader go
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
 }

@@ -78,10 +78,12 @@ func domainsOf(f *hwinfo.Facts) []sched.Domain {
 // socketsOf groups domains into as many sockets by their distances: those of one socket are nearer to each other
 // than to any other. It is nil where the distances do not tell.
 func socketsOf(nodes, all []hwinfo.NUMA, sockets int) []int {
-	switch sockets {
-	case 1:
+	switch {
+	case sockets == 1:
 		return make([]int, len(nodes))
-	case len(nodes):
+	case len(nodes) > maxDomains:
+		return nil
+	case sockets == len(nodes):
 		out := make([]int, len(nodes))
 		for i := range out {
 			out[i] = i
@@ -123,6 +125,8 @@ func within(nodes, all []hwinfo.NUMA, limit int) (group []int, count int) {
 	}
 	return group, count
 }
+
+const maxDomains = 128 // more than any machine has; their distances are compared each with each
 
 func distance(a, b hwinfo.NUMA, all []hwinfo.NUMA) (int, bool) {
 	i := slices.IndexFunc(all, func(n hwinfo.NUMA) bool { return n.ID == b.ID })
