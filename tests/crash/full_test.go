@@ -5,11 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"substrate/proto/apiv1"
 	"substrate/tests/cluster"
 )
 
@@ -92,4 +97,67 @@ func TestNodesDiskFull(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestCoordinatorsDiskFull: with little room left the coordinator refuses what is new and lives; with room again it has
+// what it accepted, and the work that ended meanwhile ended once.
+func TestCoordinatorsDiskFull(t *testing.T) {
+	c := cluster.Start(t, cluster.Options{Machine: wide(), Nodes: 1, AgentArgs: quick()})
+	b := &bench{Cluster: c, t: t, dir: t.TempDir()}
+	id := b.run(job{name: "ends", script: wait("ends") + "exit 3\n"})
+	pid := b.pid("ends", 1)
+	b.AwaitJob(10*time.Second, id, "ends", "running")
+	stopWell(t, c.Coordinator.Process)
+	kept := c.Coordinator.Dir + ".kept"
+	if err := os.Rename(c.Coordinator.Dir, kept); err != nil {
+		t.Fatal(err)
+	}
+	smallDisk(t, c.Coordinator.Dir, "512m")
+	if err := exec.Command("cp", "-a", kept+"/.", c.Coordinator.Dir).Run(); err != nil {
+		t.Fatal(err)
+	}
+	b.start(c.Coordinator)
+	b.AwaitNode("node-1")
+	filler := filepath.Join(c.Coordinator.Dir, "filler")
+	leave(t, filler, 64<<20)
+	cluster.Until(t, 30*time.Second, "a refusal", func(ctx context.Context) error { // it looks from time to time
+		_, err := c.Client().Workflows.StartWorkflow(ctx, &apiv1.StartWorkflowRequest{File: "w", Yaml: []byte("version: v1\nname: w\njobs: {j: {command: [\"true\"]}}\n")})
+		if status.Code(err) != codes.ResourceExhausted {
+			return fmt.Errorf("the answer is %v", err)
+		}
+		return nil
+	})
+	b.say("ends")
+	b.awaitGone(pid, 10*time.Second)
+	time.Sleep(2 * time.Second) // its end is told, and cannot be written
+	if !c.Coordinator.Running() {
+		t.Error("the coordinator died of a full disk")
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Until(t, 30*time.Second, "work to be taken again", func(ctx context.Context) error {
+		_, err := c.Client().Workflows.StartWorkflow(ctx, &apiv1.StartWorkflowRequest{File: "w", Yaml: []byte("version: v1\nname: w\njobs: {j: {command: [\"true\"]}}\n")})
+		return err
+	})
+	b.check(id, "ends", "failed", 3, 0)
+	b.check(b.run(job{name: "after", script: "exit 6\n"}), "after", "failed", 6, 0)
+	awaitForgotten(t, c.Nodes[0])
+}
+
+// leave makes a file that leaves so much room.
+func leave(t *testing.T, path string, room int64) {
+	t.Helper()
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(filepath.Dir(path), &st); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := syscall.Fallocate(int(f.Fd()), 0, 0, int64(st.Bavail)*st.Bsize-room); err != nil {
+		t.Fatal(err)
+	}
 }
