@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -87,9 +88,9 @@ func (n *noticed) cancel(id coordinator.WorkflowID, job string) {
 	}
 }
 
-// TestMidNotice: whatever comes between a notice and the start that it is for, the work goes on and nothing stays held.
-func TestMidNotice(t *testing.T) {
-	tests := map[string]func(*noticed){
+// ofWork is what users do meanwhile.
+func ofWork() map[string]func(*noticed) {
+	return map[string]func(*noticed){
 		"nothing": func(n *noticed) {
 			n.obey(0)
 			n.obey(1)
@@ -119,6 +120,12 @@ func TestMidNotice(t *testing.T) {
 				n.t.Errorf("the cancelled victim is %v", v.Jobs[0].Status)
 			}
 		},
+	}
+}
+
+// ofNodes is what happens to nodes and configuration meanwhile.
+func ofNodes() map[string]func(*noticed) {
+	return map[string]func(*noticed){
 		"a node is lost": func(n *noticed) {
 			n.leave[0]()
 			awaitNode(n.t, n.cluster, "n0", NodeOffline)
@@ -167,6 +174,12 @@ func TestMidNotice(t *testing.T) {
 			n.all(n.taker, coordinator.StatusRunning)
 		},
 	}
+}
+
+// TestMidNotice: whatever comes between a notice and the start that it is for, the work goes on and nothing stays held.
+func TestMidNotice(t *testing.T) {
+	tests := ofWork()
+	maps.Copy(tests, ofNodes())
 	for name, f := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
