@@ -84,6 +84,7 @@ func (n *node) schedNode() sched.Node {
 	}
 	status := n.status()
 	out.Schedulable, out.Draining = status == NodeReady, n.record.Scheduling == "draining"
+	out.Away = !out.Schedulable && !n.lost && n.record.Scheduling == ""
 	if !out.Schedulable {
 		out.Why = string(status)
 	}

@@ -246,7 +246,7 @@ func (s *Scheduler) settleHolds() {
 		s.c.freed++
 	}
 	for _, h := range holds {
-		if h.claim != nil && s.c.clear(h.claim) {
+		if h.claim != nil && h.claim.here() && s.c.clear(h.claim) {
 			s.startHeld(h)
 		}
 	}
@@ -265,7 +265,7 @@ func (s *Scheduler) layDown(h *hold) DropReason {
 	nodes := make([]*node, 0, len(h.spec.Shares))
 	for i := range h.spec.Shares {
 		n := s.c.nodes[h.spec.Shares[i].Node]
-		if n == nil || !n.schedulable || n.def.id != h.spec.Definition || !n.opens(s.c.now, sh.proto.Walltime) {
+		if n == nil || !n.schedulable && !n.spec.Away || n.def.id != h.spec.Definition || !n.opens(s.c.now, sh.proto.Walltime) {
 			return DropNode
 		}
 		nodes = append(nodes, n)
@@ -356,6 +356,11 @@ func (c *cluster) possible(h *claim) bool {
 		}
 	}
 	return true
+}
+
+// here reports whether none of the nodes is away.
+func (h *claim) here() bool {
+	return !slices.ContainsFunc(h.nodes, func(n *node) bool { return !n.schedulable })
 }
 
 // clear reports whether nobody is on the room of a hold any more.

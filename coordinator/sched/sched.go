@@ -67,8 +67,11 @@ type Node struct {
 	Domains    []Domain // NUMA domains; empty: unknown (rule 8)
 	// Schedulable is false when the node is cordoned, draining, not ready or lost (rule 25).
 	Schedulable bool
-	Draining    bool   // batch work there is given notice (rule 25); such a node is not schedulable
-	Why         string // in words, when not schedulable: "cordoned", "draining", "not-ready"
+	Draining    bool // batch work there is given notice (rule 25); such a node is not schedulable
+	// Away: it is not schedulable because it is not heard of just now. It is not lost: what is held there for
+	// somebody stays held, and starts when it is back (rule 20).
+	Away bool
+	Why  string // in words, when not schedulable: "cordoned", "draining", "not-ready"
 }
 
 // Request is one allocation that waits. Admissible holds the definitions that policy, grant,
