@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,6 +41,7 @@ func (e *Engine) Capacity(ctx context.Context) (v CapacityView, err error) {
 		for _, n := range freeGPUs {
 			sum += n
 		}
+		snap := s.snapshot(&tx{engine: e, state: s, now: now, probing: true})
 		for _, class := range []coordinator.Class{coordinator.ClassReserved, coordinator.ClassOnDemand, coordinator.ClassBatch} {
 			c := ClassCapacity{Class: class, FreeCores: freeCores, FreeGPUs: sum}
 			if class == coordinator.ClassReserved {
@@ -50,7 +52,7 @@ func (e *Engine) Capacity(ctx context.Context) (v CapacityView, err error) {
 					c.Waiting++
 				}
 			}
-			c.WaitMinutes = e.probe(s, now, class, gpus)
+			c.WaitMinutes = s.probe(snap, class, gpus)
 			v.Classes = append(v.Classes, c)
 		}
 	})
@@ -82,14 +84,12 @@ func (s *state) definitionCapacity(id coordinator.DefinitionID) DefinitionCapaci
 
 // probe asks the core when a one-GPU job (one core without GPUs) of a class would start if it came now;
 // nil when that is not known.
-func (e *Engine) probe(s *state, now time.Time, class coordinator.Class, gpu string) *float64 {
+func (s *state) probe(snap sched.Snapshot, class coordinator.Class, gpu string) *float64 {
 	if class == coordinator.ClassReserved {
 		return nil
 	}
-	t := &tx{engine: e, state: s, now: now, probing: true}
-	snap := s.snapshot(t)
 	id := coordinator.AllocationID(fmt.Sprintf("~probe/%s", class))
-	req := sched.Request{ID: id, Class: class, Submitted: now, Nodes: 1, Walltime: time.Hour,
+	req := sched.Request{ID: id, Class: class, Submitted: snap.Now, Nodes: 1, Walltime: time.Hour,
 		Resources: coordinator.Resources{Cores: 1, Memory: 1 << 30}}
 	if gpu != "" {
 		req.Resources.Devices = map[string]uint32{gpu: 1}
@@ -97,7 +97,7 @@ func (e *Engine) probe(s *state, now time.Time, class coordinator.Class, gpu str
 	for _, d := range s.config.order {
 		req.Admissible = append(req.Admissible, d)
 	}
-	snap.Requests = append(snap.Requests, req)
+	snap.Requests = append(slices.Clip(snap.Requests), req)
 	plan := sched.Decide(snap)
 	wait := 0.0
 	for _, st := range plan.Starts {
@@ -107,7 +107,7 @@ func (e *Engine) probe(s *state, now time.Time, class coordinator.Class, gpu str
 	}
 	for _, w := range plan.Waits {
 		if w.ID == id && !w.EstimatedStart.IsZero() {
-			wait = max(w.EstimatedStart.Sub(now).Minutes(), 0)
+			wait = max(w.EstimatedStart.Sub(snap.Now).Minutes(), 0)
 			return &wait
 		}
 	}

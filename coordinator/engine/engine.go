@@ -75,16 +75,7 @@ type Engine struct {
 	lastTurn    time.Time // end of the last turn
 	pace        time.Duration
 	fullUntil   time.Time // the store was full: nothing is written before
-
-	patientUntil time.Time // nodes of holds are waited for: the coordinator has just started
 }
-
-// A node that is not back yet after the coordinator's start would cost a hold: so the first decisions wait for the nodes
-// of holds, as long as an agent may take to come back.
-const (
-	holdPatience = 10 * time.Second
-	holdLook     = 20 * time.Millisecond
-)
 
 // A turn follows the last after three times as long as that one took, within these bounds: under load, what
 // comes at about the same time shares one decision and one durable write. A lone request does not wait.
@@ -131,7 +122,6 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 		return nil, err
 	}
 	e.ca = e.state.ca
-	e.patientUntil = e.opt.Now().UTC().Add(min(holdPatience, e.state.config.Scheduler.NodeLossWindow))
 	return e, nil
 }
 
@@ -225,10 +215,6 @@ func (e *Engine) pass(t *tx) {
 		return
 	}
 	began := e.opt.Now()
-	if t.now.Before(e.patientUntil) && e.state.holdsAwaitNodes() {
-		e.nextPass = began.Add(holdLook)
-		return
-	}
 	e.schedule(t)
 	end := e.opt.Now()
 	e.nextPass = end.Add(4 * end.Sub(began))

@@ -104,7 +104,7 @@ func (e *Engine) expireWorkflow(ctx context.Context, w expired, dir string) erro
 			return nil
 		}
 		// The note first stands with the lost record: what is left of the workflow belongs to nobody.
-		t.current.Ops = append(t.current.Ops, store.Op{Key: prefixWorkflow + string(w.id), Delete: true})
+		t.delete(prefixWorkflow + string(w.id))
 		t.put(prefixExpired+string(w.id), t.now)
 		t.group()
 		delete(s.workflows, w.id)
@@ -182,7 +182,7 @@ func (e *Engine) deleteKeys(ctx context.Context, keys []string) error {
 		if err := e.do(ctx, func(t *tx) error {
 			for group := range slices.Chunk(part, allocationsPerGroup) {
 				for _, key := range group {
-					t.current.Ops = append(t.current.Ops, store.Op{Key: key, Delete: true})
+					t.delete(key)
 				}
 				// The newest record tells the next life its fence: a deletion must not make that older.
 				t.put(keySequence, t.state.seq)
@@ -252,7 +252,8 @@ func (e *Engine) expireRevisions(ctx context.Context) error {
 		}
 		old := s.revisions[:len(s.revisions)-keep]
 		for _, r := range old[:min(len(old), erasedAtOnce)] {
-			t.current.Ops = append(t.current.Ops, store.Op{Key: configKey(r.Revision), Delete: true}, store.Op{Key: yamlKey(r.Revision), Delete: true})
+			t.delete(configKey(r.Revision))
+			t.delete(yamlKey(r.Revision))
 			t.put(keySequence, s.seq)
 			t.group()
 		}

@@ -9,7 +9,6 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/sched"
-	"substrate/coordinator/store"
 	"substrate/expr"
 )
 
@@ -146,25 +145,10 @@ func (t *tx) dropHold(id coordinator.AllocationID) {
 func (t *tx) groupUnheld() {
 	for _, id := range t.unheld {
 		if t.state.holds[id] == nil {
-			t.current.Ops = append(t.current.Ops, store.Op{Key: holdKey(id), Delete: true})
+			t.delete(holdKey(id))
 			t.group()
 		}
 	}
-}
-
-// holdsAwaitNodes reports whether a node of a hold has yet to come back and to tell what it is.
-func (s *state) holdsAwaitNodes() bool {
-	for id, h := range s.holds {
-		if s.queued[id] == nil {
-			continue
-		}
-		for _, share := range h.Shares {
-			if n := s.nodes[share.Node]; n != nil && n.record.Definition == h.Definition && n.status() == NodeNotReady {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // dropped tells of a hold that ended without a start.

@@ -13,7 +13,6 @@ import (
 // schedule asks the pure core what to do and turns its plan into writes and orders.
 func (e *Engine) schedule(t *tx) {
 	s := t.state
-	s.dirty = false
 	s.tell(t)
 	plan := s.core.scheduler.Decide(t.now)
 	for i := range plan.Drops {

@@ -57,6 +57,11 @@ func (t *tx) putBytes(key string, data []byte) {
 	t.current.Ops = append(t.current.Ops, store.Op{Key: key, Value: data})
 }
 
+// delete removes a key, atomically with the other writes of the group.
+func (t *tx) delete(key string) {
+	t.current.Ops = append(t.current.Ops, store.Op{Key: key, Delete: true})
+}
+
 // group closes the current set of writes.
 func (t *tx) group() {
 	if len(t.current.Ops) > 0 {
