@@ -369,6 +369,7 @@ func (e *Engine) untilNext() time.Duration {
 	for _, n := range e.state.absent {
 		earlier(n.lossAt(e.state))
 	}
+	earlier(e.state.nextOverdue())
 	earlier(e.state.nextDeferred())
 	earlier(e.nextTick())
 	if next.Before(e.fullUntil) {

@@ -53,6 +53,7 @@ func (s *state) index(a *allocation) {
 	delete(s.queued, a.id)
 	delete(s.active, a.id)
 	delete(s.deferred, a.id)
+	delete(s.yielding, a.id)
 	switch st := a.record.Status; {
 	case st == coordinator.StatusQueued:
 		s.queued[a.id] = a
@@ -61,6 +62,9 @@ func (s *state) index(a *allocation) {
 		}
 	case st.Holds():
 		s.active[a.id] = a
+		if st == coordinator.StatusPreempting {
+			s.yielding[a.id] = a
+		}
 	}
 }
 

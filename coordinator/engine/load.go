@@ -54,7 +54,7 @@ func (e *Engine) newState() (*state, error) {
 		workflows: map[coordinator.WorkflowID]*submission{}, idempotency: map[string]coordinator.WorkflowID{},
 		queued: map[coordinator.AllocationID]*allocation{}, active: map[coordinator.AllocationID]*allocation{},
 		deferred: map[coordinator.AllocationID]*allocation{}, nodes: map[coordinator.NodeID]*node{},
-		absent: map[coordinator.NodeID]*node{}, holds: map[coordinator.AllocationID]*holdRecord{}, dirty: true, now: e.opt.Now,
+		absent: map[coordinator.NodeID]*node{}, yielding: map[coordinator.AllocationID]*allocation{}, holds: map[coordinator.AllocationID]*holdRecord{}, dirty: true, now: e.opt.Now,
 	}, nil
 }
 

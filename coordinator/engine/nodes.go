@@ -36,8 +36,11 @@ type node struct {
 	conditions []ConditionView
 	conflicts  []coordinator.DefinitionID
 	active     map[coordinator.AllocationID]*allocation
+	connected  time.Time // when the session began
 	lastSeen   time.Time
 	lost       bool // its work has been given up
+	// overdue is a run that should have ended long ago though its agent is connected, "" for none (rule 21).
+	overdue coordinator.RunID
 }
 
 func newNode(id coordinator.NodeID) *node {
@@ -49,7 +52,7 @@ func (n *node) status() NodeStatus {
 	switch {
 	case n.session == nil && n.lost:
 		return NodeOffline
-	case n.session == nil || !n.known || n.revision == 0 || n.record.Definition == "":
+	case n.session == nil || !n.known || n.revision == 0 || n.record.Definition == "" || n.overdue != "":
 		return NodeNotReady
 	case n.record.Scheduling == "cordoned":
 		return NodeCordoned
@@ -70,6 +73,8 @@ func (n *node) why(s *state) string {
 		return "its report does not tell cores and memory"
 	case n.revision < s.config.Revision:
 		return fmt.Sprintf("has not evaluated configuration revision %d yet", s.config.Revision)
+	case n.overdue != "":
+		return fmt.Sprintf("run %s was killed and does not end; see the node's log, a restart of the machine helps", n.overdue)
 	case n.record.Definition == "":
 		return "no definition's condition is true; see `substrate node explain " + string(n.id) + "`"
 	}
@@ -84,7 +89,7 @@ func (n *node) schedNode() sched.Node {
 	}
 	status := n.status()
 	out.Schedulable, out.Draining = status == NodeReady, n.record.Scheduling == "draining"
-	out.Away = !out.Schedulable && !n.lost && n.record.Scheduling == ""
+	out.Away = !out.Schedulable && !n.lost && n.record.Scheduling == "" && n.overdue == ""
 	if !out.Schedulable {
 		out.Why = string(status)
 	}
@@ -160,6 +165,7 @@ func (e *Engine) timers(t *tx) {
 	for _, n := range gone {
 		t.lose(n)
 	}
+	t.watchNotices()
 	for _, a := range t.state.deferred {
 		if !t.now.Before(a.record.NotBefore) {
 			delete(t.state.deferred, a.id)

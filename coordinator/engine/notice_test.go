@@ -242,3 +242,49 @@ func TestHoldAwaitsItsNodes(t *testing.T) {
 		}
 	}
 }
+
+// TestRunThatDoesNotEnd: a victim that outlives its kill loses the plan, not its books: who waited goes elsewhere, nothing
+// new comes to that node and no second copy of the victim starts, until it has really ended (rule 21).
+func TestRunThatDoesNotEnd(t *testing.T) {
+	c := newCluster(t, store.NewMemory())
+	c.set(plainConfig + "scheduler: {preemptionNotice: 100ms, killTimeout: 1s}\n")
+	hosts := map[string]*host{}
+	leave := map[string]func(){}
+	for _, id := range []string{"n0", "n1"} {
+		hosts[id] = newHost(id, 4, nil)
+		leave[id] = c.join(hosts[id])
+		awaitNode(t, c, id, NodeReady)
+	}
+	n := &noticed{t: t, cluster: c}
+	n.schedule("n1", "cordon")
+	hosts["n0"].deaf = true
+	victim := c.start("version: v1\nname: fills\njobs: {a: {command: [x], class: batch, retry-on-preempt: true, resource: {cpu: {cores: 4}}}}\n").ID
+	n.all(victim, coordinator.StatusRunning)
+	taker := c.start(comes).ID
+	n.all(victim, coordinator.StatusPreempting)
+
+	awaitNode(t, c, "n0", NodeNotReady)
+	v, err := c.engine.Node(t.Context(), "n0")
+	if err != nil || !strings.Contains(v.Reason, string(victim)+"/a#1") {
+		t.Errorf("why is %q, %v", v.Reason, err)
+	}
+	n.all(taker, coordinator.StatusQueued)
+	n.schedule("n1", "uncordon")
+	moved := n.all(taker, coordinator.StatusRunning)
+	if got := moved.Jobs[0].Nodes; len(got) != 1 || got[0] != "n1" {
+		t.Errorf("the taker runs on %v", got)
+	}
+	if w := n.all(victim, coordinator.StatusPreempting); len(w.Jobs[0].Nodes) != 1 || w.Jobs[0].Nodes[0] != "n0" {
+		t.Errorf("the victim is on %v", w.Jobs[0].Nodes)
+	}
+
+	leave["n0"]()
+	hosts["n0"].mu.Lock()
+	hosts["n0"].deaf = false
+	hosts["n0"].mu.Unlock()
+	leave["n0"] = c.join(hosts["n0"])
+	awaitNode(t, c, "n0", NodeReady)
+	if again := n.all(victim, coordinator.StatusRunning); again.Jobs[0].Attempt != 2 {
+		t.Errorf("attempt %d", again.Jobs[0].Attempt)
+	}
+}

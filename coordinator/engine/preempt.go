@@ -194,3 +194,65 @@ func (t *tx) resumeHolds() {
 		}
 	}
 }
+
+// overdueAt is when a run that was given notice should have ended on a node whose agent is connected, with all that
+// killing it takes (rule 21); zero when it has, or the agent is not there to be asked.
+func (s *state) overdueAt(a *allocation, r *rankRecord) time.Time {
+	n := s.nodes[r.Node]
+	if r.State == RunEnded || n == nil || n.session == nil {
+		return time.Time{}
+	}
+	from := a.record.NoticeEnds
+	if n.connected.After(from) { // it was told no earlier
+		from = n.connected
+	}
+	return from.Add(s.config.Scheduler.KillTimeout)
+}
+
+// watchNotices takes nodes on which a run does not end after its notice out of the plans, and back when it has: who waits for
+// that room goes elsewhere. The run stays where it is in the books, since it may still live: its devices are nobody
+// else's, and no second copy starts.
+func (t *tx) watchNotices() {
+	s := t.state
+	overdue := map[coordinator.NodeID]coordinator.RunID{}
+	for _, a := range s.yielding {
+		for i := range a.record.Ranks {
+			r := &a.record.Ranks[i]
+			if at := s.overdueAt(a, r); !at.IsZero() && !t.now.Before(at) {
+				if other := overdue[r.Node]; other == "" || a.run() < other {
+					overdue[r.Node] = a.run()
+				}
+			}
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(s.overdue)) {
+		if n := s.nodes[id]; n != nil && overdue[id] == "" {
+			n.overdue = ""
+			s.changedNode(n)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(overdue)) {
+		n := s.nodes[id]
+		if n.overdue == "" {
+			t.event(Event{Kind: "warning", Subject: string(id), Message: fmt.Sprintf(
+				"run %s does not end though it was killed: nothing new is placed on the node", overdue[id])})
+			s.changedNode(n)
+		}
+		n.overdue = overdue[id]
+	}
+	s.overdue = overdue
+}
+
+// nextOverdue is when the next such run is overdue.
+func (s *state) nextOverdue() time.Time {
+	var next time.Time
+	for _, a := range s.yielding {
+		for i := range a.record.Ranks {
+			r := &a.record.Ranks[i]
+			if at := s.overdueAt(a, r); !at.IsZero() && s.overdue[r.Node] == "" && (next.IsZero() || at.Before(next)) {
+				next = at
+			}
+		}
+	}
+	return next
+}

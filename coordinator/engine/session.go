@@ -140,7 +140,7 @@ func (e *Engine) Connect(ctx context.Context, id coordinator.NodeID, h Hello) (*
 			t.put(prefixNode+string(id), n.record)
 			t.group()
 		}
-		n.session, n.version, n.lastSeen = s, h.Version, t.now
+		n.session, n.version, n.lastSeen, n.connected = s, h.Version, t.now, t.now
 		delete(t.state.absent, id)
 		if n.lost {
 			n.lost, n.record.Lost = false, false
@@ -201,7 +201,7 @@ func (e *Engine) carry(old, now *state) {
 			n.record = was.record
 			now.nodes[id] = n
 		}
-		n.session, n.version, n.lastSeen = was.session, was.version, was.lastSeen
+		n.session, n.version, n.lastSeen, n.connected = was.session, was.version, was.lastSeen, was.connected
 		n.lost = false
 		if len(n.raw) == 0 { // its report could not be written
 			n.learn(was.facts, was.raw, was.warnings)

@@ -34,10 +34,12 @@ type state struct {
 	queued      map[coordinator.AllocationID]*allocation
 	active      map[coordinator.AllocationID]*allocation
 	deferred    map[coordinator.AllocationID]*allocation // queued, but not before a time
+	yielding    map[coordinator.AllocationID]*allocation // active, and given notice
 	holds       map[coordinator.AllocationID]*holdRecord // by who it is for
 	open        int                                      // allocations that have not ended
 	nodes       map[coordinator.NodeID]*node
-	absent      map[coordinator.NodeID]*node // without a stream, and not yet given up
+	overdue     map[coordinator.NodeID]coordinator.RunID // runs that do not end after their notice
+	absent      map[coordinator.NodeID]*node             // without a stream, and not yet given up
 
 	resumed   bool // what a crash cut short has been looked for
 	dirty     bool // something a decision depends on has changed
