@@ -2,7 +2,7 @@ package sched
 
 import "fmt"
 
-// Reason is the closed, append-only set of reasons for waiting (docs/scheduling.md lists them).
+// Reason is the closed, append-only set of reasons for waiting (docs/scheduler-rules.md lists them).
 type Reason uint8
 
 const (
