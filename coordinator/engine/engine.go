@@ -28,6 +28,9 @@ type Options struct {
 	Log   *slog.Logger
 	Now   func() time.Time
 	Rand  io.Reader
+	// Inline has each request carried out in its caller's goroutine, and decisions taken by Step, instead of Run: for
+	// one goroutine that owns the clock too.
+	Inline bool
 	Limits
 }
 
@@ -38,6 +41,7 @@ type Limits struct {
 	MaxOpenAllocations  int           // in the cluster; default 1,000,000
 	RetainedEvents      int           // kept in memory for followers; default 65,536
 	StopGrace           time.Duration // for the write that is under way when Run is told to stop; default 2 s
+	TickEvery           time.Duration // how often what waits is looked at though nothing has changed; default 1 s
 }
 
 func (l Limits) withDefaults() Limits {
@@ -51,6 +55,9 @@ func (l Limits) withDefaults() Limits {
 	def(&l.RetainedEvents, 65_536)
 	if l.StopGrace == 0 {
 		l.StopGrace = 2 * time.Second
+	}
+	if l.TickEvery == 0 {
+		l.TickEvery = time.Second
 	}
 	if l.CertificateLifetime == 0 {
 		l.CertificateLifetime = 365 * 24 * time.Hour
@@ -153,7 +160,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		case <-wake.C:
 		}
 		wake.Stop()
-		if err := e.turn(work, batch); err != nil {
+		if err := e.turn(work, batch, true); err != nil {
 			return err
 		}
 	}
@@ -173,8 +180,8 @@ func (e *Engine) drain(first *command) []*command {
 	return batch
 }
 
-// turn applies a batch, schedules, writes, and only then lets anybody see it.
-func (e *Engine) turn(ctx context.Context, batch []*command) error {
+// turn applies a batch, decides if it is to, writes, and only then lets anybody see it.
+func (e *Engine) turn(ctx context.Context, batch []*command, decide bool) error {
 	t := &tx{engine: e, state: e.state, now: e.opt.Now().UTC()}
 	full := t.now.Before(e.fullUntil)
 	if !e.state.resumed && !full {
@@ -191,7 +198,7 @@ func (e *Engine) turn(ctx context.Context, batch []*command) error {
 			c.err = t.attempt(c.apply)
 		}
 	}
-	if !full {
+	if decide && !full {
 		e.timers(t)
 		e.pass(t)
 	}
@@ -311,6 +318,12 @@ func (e *Engine) doView(ctx context.Context, apply func(*tx) error, read func(*s
 }
 
 func (e *Engine) send(ctx context.Context, c *command) error {
+	if e.opt.Inline {
+		if err := e.turn(ctx, []*command{c}, false); err != nil {
+			return err
+		}
+		return c.err
+	}
 	stopped := coordinator.Errorf(coordinator.ErrUnavailable, "reach the scheduler", "the coordinator is stopping")
 	select {
 	case e.commands <- c:
@@ -342,38 +355,42 @@ func (e *Engine) send(ctx context.Context, c *command) error {
 	}
 }
 
-// tickEvery is how often what waits is looked at though nothing has changed: time alone makes victims old enough,
-// plans due and windows near.
-const tickEvery = time.Second
-
-// nextTick is when to decide although nothing changed; nothing waits for it where nothing waits.
+// nextTick is when to decide although nothing changed: time alone makes victims old enough, plans due and windows
+// near. Nothing waits for it where nothing waits.
 func (e *Engine) nextTick() time.Time {
 	if len(e.state.queued) == 0 {
 		return e.opt.Now().UTC().Add(time.Hour)
 	}
-	return e.nextPass.Add(tickEvery)
+	return e.nextPass.Add(e.opt.TickEvery)
 }
+
+// maxSleep is how long the loop sleeps at most.
+const maxSleep = time.Minute
 
 // untilNext is how long the loop may sleep without a command.
 func (e *Engine) untilNext() time.Duration {
 	now := e.opt.Now()
-	next := now.Add(time.Minute)
+	return min(max(e.due().Sub(now), 0), maxSleep)
+}
+
+// due is when something is to be done although nobody asks.
+func (e *Engine) due() time.Time {
+	next := e.nextTick()
 	earlier := func(t time.Time) {
 		if !t.IsZero() && t.Before(next) {
 			next = t
 		}
 	}
-	if e.state.dirty {
-		earlier(e.nextPass)
+	if e.state.dirty && e.nextPass.Before(next) {
+		next = e.nextPass
 	}
 	for _, n := range e.state.absent {
 		earlier(n.lossAt(e.state))
 	}
 	earlier(e.state.nextOverdue())
 	earlier(e.state.nextDeferred())
-	earlier(e.nextTick())
 	if next.Before(e.fullUntil) {
 		next = e.fullUntil
 	}
-	return max(next.Sub(now), 0)
+	return next
 }
