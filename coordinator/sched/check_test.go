@@ -40,7 +40,7 @@ func checkPlan(s Snapshot, p Plan) string {
 		if broken := checkShares(nodes, r, st); broken != "" {
 			return broken
 		}
-		after = append(after, placementOf(r, st, s.Now))
+		after = append(after, PlacementOf(r, st, s.Now))
 	}
 	if before := conflict(s, s.Placements); before == "" {
 		if broken := conflict(s, after); broken != "" {
@@ -131,52 +131,6 @@ func conflict(s Snapshot, list []Placement) string {
 		}
 	}
 	return ""
-}
-
-// placementOf is the placement that a start becomes.
-func placementOf(r Request, st Start, now time.Time) Placement {
-	return Placement{ID: r.ID, Workflow: r.Workflow, Class: r.Class, Priority: r.Priority, Started: now,
-		Organization: r.Organization, Group: r.Group, Reservation: st.Reservation, Submitted: r.Submitted, Preemptible: r.Preemptible, PreemptionsLeft: r.PreemptionsLeft,
-		Walltime: r.Walltime, Nodes: st.Nodes, Shares: st.Shares, Resources: r.Resources, Array: r.Array}
-}
-
-// apply carries a plan out.
-func apply(s Snapshot, p Plan) Snapshot {
-	s.Placements = slices.Clone(s.Placements)
-	started := map[coordinator.AllocationID]bool{}
-	requests := map[coordinator.AllocationID]Request{}
-	for _, r := range s.Requests {
-		requests[r.ID] = r
-	}
-	for _, st := range p.Starts {
-		started[st.ID] = true
-		s.Placements = append(s.Placements, placementOf(requests[st.ID], st, s.Now))
-	}
-	s.Requests = slices.DeleteFunc(slices.Clone(s.Requests), func(r Request) bool { return started[r.ID] })
-	for _, d := range p.Drops {
-		started[d.For] = true
-	}
-	s.Holds = slices.DeleteFunc(slices.Clone(s.Holds), func(h Hold) bool { return started[h.For] })
-	if len(p.Reserves) > 0 {
-		s.Reservations = slices.Clone(s.Reservations)
-		for _, chosen := range p.Reserves {
-			i := slices.IndexFunc(s.Reservations, func(r Reservation) bool { return r.ID == chosen.ID })
-			s.Reservations[i].Shares = chosen.Shares
-		}
-	}
-	s.Placements = slices.Clone(s.Placements)
-	for _, st := range p.Stops {
-		i := slices.IndexFunc(s.Placements, func(p Placement) bool { return p.ID == st.ID })
-		s.Placements[i].Ending, s.Placements[i].KillAt = true, st.KillAt
-	}
-	for _, plan := range p.Preempts {
-		s.Holds = append(s.Holds, plan.Hold)
-		for _, v := range plan.Victims {
-			i := slices.IndexFunc(s.Placements, func(p Placement) bool { return p.ID == v.ID })
-			s.Placements[i].Ending, s.Placements[i].KillAt = true, v.KillAt
-		}
-	}
-	return s
 }
 
 func plannedEnd(s Snapshot, p Placement) time.Time {

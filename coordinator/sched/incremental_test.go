@@ -73,7 +73,7 @@ func (h *history) decide() {
 	if broken := checkPreempts(h.facts, want); broken != "" {
 		h.t.Fatalf("%s\nplan %+v\nof %+v", broken, want, h.facts)
 	}
-	h.facts = apply(h.facts, want)
+	h.facts = Apply(h.facts, want)
 	for _, w := range want.Waits {
 		got, ok := h.s.Explain(w.ID, h.facts.Now)
 		if !ok || !reflect.DeepEqual(got, w) {

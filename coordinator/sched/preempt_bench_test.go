@@ -18,7 +18,7 @@ func newPrey(b *testing.B, class coordinator.Class) *Scheduler {
 	for i := range fleetNodes * 8 {
 		r := fleetRequest(i)
 		r.Class, r.Resources.Devices = class, oneGPU
-		p := placementOf(r, Start{Nodes: []coordinator.NodeID{coordinator.NodeID(fmt.Sprintf("n%05d", i/8))}}, epoch.Add(-time.Duration(i*7919%36_000+60)*time.Second))
+		p := PlacementOf(r, Start{Nodes: []coordinator.NodeID{coordinator.NodeID(fmt.Sprintf("n%05d", i/8))}}, epoch.Add(-time.Duration(i*7919%36_000+60)*time.Second))
 		p.Group, p.Preemptible, p.PreemptionsLeft = coordinator.GroupID(fmt.Sprint("g", i%fleetGroups)), true, -1
 		p.Walltime = 24 * time.Hour
 		s.Place(p)

@@ -95,12 +95,12 @@ func heldPlacement(s Snapshot, h Hold) (Placement, bool) {
 	if !slices.ContainsFunc(h.Shares, func(sh Share) bool { return len(sh.Devices)+len(sh.Cores) > 0 }) {
 		st.Shares = nil
 	}
-	return placementOf(s.Requests[i], st, s.Now), true
+	return PlacementOf(s.Requests[i], st, s.Now), true
 }
 
 // checkPreempts is what must be true of every plan to preempt; "" if it is.
 func checkPreempts(s Snapshot, plan Plan) string {
-	after := apply(s, plan)
+	after := Apply(s, plan)
 	requests := map[coordinator.AllocationID]Request{}
 	for _, r := range s.Requests {
 		requests[r.ID] = r
@@ -203,7 +203,7 @@ func drawArena(t *rapid.T) Snapshot {
 		s.Requests = append(s.Requests, r)
 	}
 	s.Now = epoch.Add(-10 * time.Minute)
-	s = apply(s, Decide(s))
+	s = Apply(s, Decide(s))
 	s.Requests, s.Now = nil, epoch
 	return s
 }
@@ -341,7 +341,7 @@ func TestPreemptionDoesNotDependOnOrder(t *testing.T) {
 			if again := Decide(back); fmt.Sprint(again) != fmt.Sprint(plan) {
 				t.Fatalf("got %+v\nreversed %+v", plan, again)
 			}
-			s = apply(s, plan)
+			s = Apply(s, plan)
 			s.Now = s.Now.Add(time.Second)
 		}
 	})

@@ -171,7 +171,7 @@ func TestNobodyIsKilledForEver(t *testing.T) {
 				kills += len(p.Victims)
 				quiet = 0
 			}
-			s = apply(s, plan)
+			s = Apply(s, plan)
 			s.Now = s.Now.Add(time.Duration(between(t, "seconds", 1, 40)) * time.Second)
 			s.Placements = slices.DeleteFunc(s.Placements, func(p Placement) bool {
 				if !p.Ending || p.KillAt.After(s.Now) && between(t, "early", 0, 3) > 0 {
@@ -212,7 +212,7 @@ func TestEqualsKillOnce(t *testing.T) {
 							kills[v.ID]++
 						}
 					}
-					s = apply(s, plan)
+					s = Apply(s, plan)
 					s.Now = s.Now.Add(20 * time.Second)
 					s.Placements = slices.DeleteFunc(s.Placements, func(p Placement) bool {
 						if p.Ending && !p.KillAt.After(s.Now) {

@@ -231,7 +231,7 @@ func TestEstimatesAreMet(t *testing.T) {
 				}
 				delete(estimates, st.ID)
 			}
-			s = apply(s, Decide(s))
+			s = Apply(s, Decide(s))
 			next := nextEnd(s)
 			if next.IsZero() {
 				break
@@ -259,7 +259,7 @@ func TestEveryFeasibleRequestStarts(t *testing.T) {
 			s.Requests[i].Array = ""
 		}
 		for range 200 {
-			s = apply(s, Decide(s))
+			s = Apply(s, Decide(s))
 			next := nextEnd(s)
 			if next.IsZero() {
 				break

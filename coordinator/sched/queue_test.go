@@ -111,7 +111,7 @@ func testLongQueue(t *testing.T, mode coordinator.Backfill, depth int) {
 		if len(got.Starts)+len(want.Starts) > 0 && !reflect.DeepEqual(got.Starts, want.Starts) {
 			t.Fatalf("tick %d: starts\n got %v\nwant %v", tick, got.Starts, want.Starts)
 		}
-		facts = apply(facts, want)
+		facts = Apply(facts, want)
 		var listed []Wait
 		for class := coordinator.ClassReserved; class <= coordinator.ClassBatch; class++ {
 			listed = append(listed, s.Waiting(facts.Now, class, "", 1000)...)

@@ -13,7 +13,7 @@ import (
 
 // checkReserved is what reservations mean for starts; "" if it is so.
 func checkReserved(s Snapshot, p Plan, requests map[coordinator.AllocationID]Request) string {
-	after := apply(s, p)
+	after := Apply(s, p)
 	if broken := checkCounted(s, p, after); broken != "" {
 		return broken
 	}

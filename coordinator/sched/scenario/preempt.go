@@ -1,4 +1,4 @@
-package sched
+package scenario
 
 import (
 	"fmt"
@@ -6,9 +6,10 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/sched"
 )
 
-func (st *story) writePreempts(plan Plan) {
+func (st *story) writePreempts(plan sched.Plan) {
 	for _, d := range plan.Drops {
 		fmt.Fprintf(&st.out, "  drop  what is held for %s: %s\n", d.For, d.Why)
 	}
@@ -38,7 +39,7 @@ func (st *story) writePreempts(plan Plan) {
 
 // maintenance announces a window.
 func (st *story) maintenance(id string, words []string) error {
-	w := Window{ID: id}
+	w := sched.Window{ID: id}
 	err := fields(words, func(key, value string) error {
 		if key == "nodes" {
 			for _, n := range strings.Split(value, ",") {
@@ -61,7 +62,7 @@ func (st *story) maintenance(id string, words []string) error {
 	return err
 }
 
-func held(s Share) string {
+func held(s sched.Share) string {
 	if len(s.Devices) == 0 {
 		return ""
 	}
@@ -70,7 +71,10 @@ func held(s Share) string {
 
 // reserve makes a reservation.
 func (st *story) reserve(id string, words []string) error {
-	r := Reservation{ID: ReservationID(id), Definition: st.s.Definitions[0].ID, Device: "gpu", Created: st.s.Now}
+	r := sched.Reservation{ID: sched.ReservationID(id), Device: "gpu", Created: st.s.Now}
+	if len(st.s.Definitions) > 0 {
+		r.Definition = st.s.Definitions[0].ID
+	}
 	err := fields(words, func(key, value string) (err error) {
 		var d time.Duration
 		switch key {
