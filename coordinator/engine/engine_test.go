@@ -188,7 +188,7 @@ func awaitNode(t *testing.T, c *cluster, id string, want NodeStatus) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("node %s is not %s: %+v %v", id, want, v, err)
+			t.Fatalf("node %s is not %s: %+v %v", id, want, v.Reason, err)
 		}
 		time.Sleep(time.Millisecond)
 	}
