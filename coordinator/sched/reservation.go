@@ -501,7 +501,7 @@ func (s *shape) assign(c *cluster) {
 	why := &Verdict{Reason: ReasonReservation, Rule: 10, Text: "there is no reservation of its group or organisation"}
 	for i := range c.reservations { // oldest first
 		r := &c.reservations[i]
-		if !r.serves(&s.proto) || since(r.Until) <= c.began {
+		if !r.serves(&s.proto) || since(r.Until) <= c.now {
 			continue
 		}
 		var refused *Verdict
@@ -527,7 +527,7 @@ func (r *Reservation) serves(q *Request) bool {
 
 // bookingOf is the reservation as it is now, or why the shape cannot run in it.
 func (c *cluster) bookingOf(r *Reservation, s *shape) (*booking, *Verdict) {
-	if from := since(r.From); from > c.began {
+	if from := since(r.From); from > c.now {
 		return nil, &Verdict{Reason: ReasonReservation, Rule: 10, Text: fmt.Sprintf(
 			"reservation %s begins at %s", r.ID, r.From.UTC().Format(momentLayout))}
 	}
