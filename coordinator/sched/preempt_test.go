@@ -120,7 +120,7 @@ func checkPreempts(s Snapshot, plan Plan) string {
 				list = append(list, p)
 			}
 		}
-		for _, p := range apply(s, Plan{Starts: plan.Starts, Stops: plan.Stops, Preempts: plan.Preempts[:upTo+1]}).Placements {
+		for _, p := range Apply(s, Plan{Starts: plan.Starts, Stops: plan.Stops, Preempts: plan.Preempts[:upTo+1]}).Placements {
 			if !endsAnyhow(before, p) || p.ID == spare {
 				list = append(list, p)
 			}

@@ -78,7 +78,7 @@ func TestEstimatesForesee(t *testing.T) {
 				met += oneIf(waited && s.Now.After(first))
 				delete(estimates, st.ID)
 			}
-			s = apply(s, plan)
+			s = Apply(s, plan)
 			next := nextEnd(s)
 			if at := sched.Next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
 				next = at
