@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/config/access"
 	"substrate/coordinator/config/fleet"
 	"substrate/coordinator/engine"
 	"substrate/strictyaml"
@@ -16,6 +17,7 @@ type fakeEngine struct {
 	setConfigFunc          func(context.Context, engine.Caller, engine.SetConfig) (engine.SetConfigResult, error)
 	validateConfigFunc     func(context.Context, string, []byte) strictyaml.Diagnostics
 	planConfigFunc         func(context.Context, engine.Caller, string, []byte) (*fleet.Plan, error)
+	auditPoliciesFunc      func(context.Context, engine.Caller, engine.AuditPolicies) ([]access.Row, string, error)
 	suggestConfigFunc      func(context.Context, engine.Caller) (*fleet.Suggestion, error)
 	configFunc             func(context.Context, engine.Caller, *coordinator.Revision) (engine.ConfigRevision, []byte, error)
 	configRevisionsFunc    func(context.Context, engine.Caller, engine.Page) ([]engine.ConfigRevision, string, error)
@@ -85,6 +87,13 @@ func (f *fakeEngine) PlanConfig(a0 context.Context, a1 engine.Caller, a2 string,
 		return nil, unset("PlanConfig")
 	}
 	return f.planConfigFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) AuditPolicies(a0 context.Context, a1 engine.Caller, a2 engine.AuditPolicies) ([]access.Row, string, error) {
+	if f.auditPoliciesFunc == nil {
+		return nil, "", unset("AuditPolicies")
+	}
+	return f.auditPoliciesFunc(a0, a1, a2)
 }
 
 func (f *fakeEngine) SuggestConfig(a0 context.Context, a1 engine.Caller) (*fleet.Suggestion, error) {

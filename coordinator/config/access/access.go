@@ -11,11 +11,11 @@ import (
 	"substrate/expr"
 )
 
-// Owner is an organisation, or one group of it.
+// Owner is a group of an organisation: work always counts for one.
 type Owner struct {
 	Organization     coordinator.OrganizationID
 	OrganizationSlug string
-	Group            coordinator.GroupID // "": members without a group
+	Group            coordinator.GroupID
 	GroupSlug        string
 }
 

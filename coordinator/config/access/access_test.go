@@ -53,8 +53,6 @@ func TestRows(t *testing.T) {
 			"plain always none | dear always none open-and-costly | theirs always always | sized depends depends | routed always always | here always always always-true | withheld never always admitted-in-vain"},
 		"spare of biology": {Owner{"o2", "biology", "g2", "spare"},
 			"plain always none | dear always none open-and-costly | theirs never never granted-in-vain | sized never never granted-in-vain | routed depends depends free-annotation | here always always always-true | withheld never never"},
-		"nobody's group": {Owner{"o1", "physics", "", ""},
-			"plain always none | dear always none open-and-costly | theirs always always | sized never never granted-in-vain | routed depends depends free-annotation | here always always always-true | withheld never always admitted-in-vain"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
