@@ -49,17 +49,17 @@ func (a *app) auditPolicies(ctx context.Context, req *apiv1.AuditPoliciesRequest
 	if err != nil {
 		return err
 	}
-	t := table{head: []string{"ORGANIZATION", "GROUP", "DEFINITION", "COST/H", "REACH", "BECAUSE", "FINDINGS"}, wide: 7, empty: "nobody reaches anything"}
+	t := table{head: []string{"ORGANIZATION", "GROUP", "DEFINITION", "COST/H", "REACH", "BECAUSE", "FINDINGS", "WHAT TO DO"}, wide: 7, empty: "nobody reaches anything"}
 	if req.GetFlagged() {
 		t.empty = "nothing looks like a mistake"
 	}
 	for _, r := range joined(all.GetRows()) {
-		var found []string
+		var found, todo []string
 		for _, f := range r.row.GetFindings() {
-			found = append(found, f.GetCode()+": "+f.GetMessage()+"; "+f.GetFix())
+			found, todo = append(found, f.GetCode()), append(todo, f.GetMessage()+": "+f.GetFix())
 		}
 		t.add(r.row.GetOrganization()+"/"+r.row.GetDefinition(), r.row.GetOrganization(), r.group, r.row.GetDefinition(), cost(r.row.CostPerHour),
-			r.row.GetReach(), because(r.row), strings.Join(found, " | "))
+			r.row.GetReach(), because(r.row), strings.Join(found, ", "), strings.Join(todo, " | "))
 	}
 	return a.show(all, t)
 }
