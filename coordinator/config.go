@@ -1,9 +1,6 @@
 package coordinator
 
-import (
-	"maps"
-	"time"
-)
+import "time"
 
 // Config is one checked revision of the cluster configuration. coordinator/config makes it.
 type Config struct {
@@ -44,6 +41,7 @@ type SchedulerConfig struct {
 	Backfill                  Backfill
 	NodeLossWindow            time.Duration // default 60 s
 	KillTimeout               time.Duration // default 10 s
+	MaintenanceNotice         time.Duration // default 7 days
 	MaxWalltime               map[Class]time.Duration
 	QueueDepth                int // 0: no limit
 	IgnoredAnnotations        []string
@@ -74,14 +72,6 @@ type Definition struct {
 	// Instance is the cloud's type name (instanceType, machineType, vmSize, shape), "" elsewhere.
 	Instance string
 	Spec     any // the kind's decoded provisionerSpec (coordinator/spec)
-}
-
-// DefinitionAnnotations are those of every node under the definition's own.
-func (c *Config) DefinitionAnnotations(d *Definition) map[string]string {
-	merged := make(map[string]string, len(c.NodeAnnotations)+len(d.Annotations))
-	maps.Copy(merged, c.NodeAnnotations)
-	maps.Copy(merged, d.Annotations)
-	return merged
 }
 
 // Hardware is what a definition or node offers. Estimated marks catalogue or generated data.

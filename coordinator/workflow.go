@@ -35,7 +35,11 @@ type JobSpec struct {
 	DependsOn      []Dependency  `json:"depends_on,omitempty"`
 	Nodes          uint32        `json:"nodes"` // 1 unless multinode
 	ProcsPerNode   uint32        `json:"procs_per_node,omitempty"`
-	Array          *TaskArray    `json:"array,omitempty"`
+	// Reservation is the name or id of the one that reserved work runs in; "": the oldest that is large enough.
+	Reservation string `json:"reservation,omitempty"`
+	// LooseGPUs: it does not matter how its GPUs are joined.
+	LooseGPUs bool       `json:"loose_gpus,omitempty"`
+	Array     *TaskArray `json:"array,omitempty"`
 }
 
 // Mount offers a host path to a job.

@@ -151,24 +151,14 @@ func (p *parser) root(v strictyaml.Value) {
 	p.scheduler(o.Take("scheduler"))
 	p.out.Backends = p.backends(o.Take("backends"))
 	definitions := o.Take("definitions")
-	p.out.Discovery = discovery(p.onlyStored("discovery", o.Take("discovery")))
+	p.out.Discovery = discovery(o.Take("discovery"))
 	p.out.Retention = retention(o.Take("retention"))
-	if v := p.onlyStored("webhooks", o.Take("webhooks")); v.Valid() {
-		p.out.Webhooks, _ = strictyaml.ListOf(webhook)(v)
-	}
+	p.out.Webhooks = strictyaml.Default(o, "webhooks", nil, strictyaml.ListOf(webhook))
 	p.lintSettings(o.Take("lints"))
 	o.Close()
 	p.definitions(definitions)
 	p.expressions()
 	p.lints()
-}
-
-// onlyStored warns of a block that this version checks and keeps, and does nothing about.
-func (p *parser) onlyStored(name string, v strictyaml.Value) strictyaml.Value {
-	if v.Valid() {
-		p.warn(v, LintNoEffect, "checked and stored, but nothing acts on "+name+" in this version", "leave it for later, or remove it")
-	}
-	return v
 }
 
 // annotations reads a map whose keys and values fit everywhere they are shown and compared.
@@ -194,7 +184,7 @@ func annotations(v strictyaml.Value) (map[string]string, bool) {
 func (p *parser) scheduler(v strictyaml.Value) {
 	s := &p.out.Config.Scheduler
 	*s = coordinator.SchedulerConfig{Priority: expr.DefaultPriority, PreemptionGap: 10, PreemptionNotice: time.Minute,
-		NodeLossWindow: time.Minute, KillTimeout: 10 * time.Second, MaxWalltime: map[coordinator.Class]time.Duration{
+		NodeLossWindow: time.Minute, KillTimeout: 10 * time.Second, MaintenanceNotice: 7 * 24 * time.Hour, MaxWalltime: map[coordinator.Class]time.Duration{
 			coordinator.ClassReserved: 24 * time.Hour, coordinator.ClassOnDemand: 24 * time.Hour, coordinator.ClassBatch: 24 * time.Hour}}
 	if !v.Valid() {
 		return
@@ -212,6 +202,7 @@ func (p *parser) scheduler(v strictyaml.Value) {
 	s.Backfill = strictyaml.Default(o, "backfill", coordinator.BackfillNone, strictyaml.Enum[coordinator.Backfill])
 	s.NodeLossWindow = strictyaml.Default(o, "nodeLossWindow", s.NodeLossWindow, p.lossWindow)
 	s.KillTimeout = strictyaml.Default(o, "killTimeout", s.KillTimeout, atLeast(time.Second))
+	s.MaintenanceNotice = strictyaml.Default(o, "maintenanceNotice", s.MaintenanceNotice, strictyaml.Value.Duration)
 	if w := o.Take("maxWalltime"); w.Valid() {
 		wo := w.Object()
 		for _, c := range []coordinator.Class{coordinator.ClassReserved, coordinator.ClassOnDemand, coordinator.ClassBatch} {

@@ -132,14 +132,14 @@ func TestBadInput(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			before := processorTime(t)
+			begin := time.Now()
 			c, ds := Parse("c.yaml", []byte(tt.in), Options{})
 			errs := ds.Errors()
 			if c != nil || len(errs) != 1 || errs[0].Code != tt.code || errs[0].Line != tt.line {
 				t.Errorf("got %v, want %s on line %d", ds, tt.code, tt.line)
 			}
-			if d := processorTime(t) - before; d > 5*time.Second {
-				t.Errorf("took %v of processor time", d)
+			if d := time.Since(begin); d > 5*time.Second {
+				t.Errorf("took %v", d)
 			}
 		})
 	}
@@ -224,7 +224,7 @@ func TestDefaults(t *testing.T) {
 	}
 	s := c.Config.Scheduler
 	if s.PreemptionEnabled || s.PreemptionGap != 10 || s.PreemptionThreshold != 0 || s.PreemptionNotice != time.Minute || s.MinPreemptionRuntime != 0 ||
-		s.Backfill != coordinator.BackfillNone || s.NodeLossWindow != time.Minute || s.KillTimeout != 10*time.Second || s.QueueDepth != 0 ||
+		s.Backfill != coordinator.BackfillNone || s.NodeLossWindow != time.Minute || s.KillTimeout != 10*time.Second || s.MaintenanceNotice != 7*24*time.Hour || s.QueueDepth != 0 ||
 		len(s.IgnoredAnnotations) != 0 || s.FederationPriorityRouting || s.MaxWalltime[coordinator.ClassBatch] != 24*time.Hour ||
 		s.MaxWalltime[coordinator.ClassReserved] != 24*time.Hour || s.MaxWalltime[coordinator.ClassOnDemand] != 24*time.Hour {
 		t.Errorf("%+v", s)

@@ -95,7 +95,7 @@ func (s *state) askWith(j *job, doc grant.Document, err error) *question {
 // admission asks only the definitions that the organisation's grant names.
 func (q *question) admission() *admission {
 	a := &admission{}
-	if q.grantErr != nil || q.job.spec.Class == coordinator.ClassReserved {
+	if q.grantErr != nil {
 		return a
 	}
 	byPolicy := 0
@@ -241,21 +241,31 @@ func (q *question) outcomes() []DefinitionOutcome {
 func (q *question) outcome(d *coordinator.Definition) DefinitionOutcome {
 	out := DefinitionOutcome{Definition: d.ID, CostPerHour: d.CostPerHour}
 	by, why := q.refusal(d)
+	if by == "" && q.job.spec.Class == coordinator.ClassReserved {
+		by, why = q.unreserved(d)
+	}
 	if out.Admissible = by == ""; !out.Admissible {
 		out.RefusedBy, out.Reason = string(by), why()
 	}
 	return out
 }
 
-// refusal asks backend, class, grant, policy, annotations and resources, in this order: the first that
+// unreserved is for reserved work whose owner has nothing of a definition.
+func (q *question) unreserved(d *coordinator.Definition) (refusal, func() string) {
+	if slices.ContainsFunc(q.servers(q.job), func(r *reservation) bool { return r.record.Definition == d.ID }) {
+		return "", nil
+	}
+	return refusedByClass, func() string {
+		return "reserved work runs in a reservation only, and its owner has none of this definition"
+	}
+}
+
+// refusal asks backend, grant, policy, annotations and resources, in this order: the first that
 // refuses gives the reason. Reasons cost more than answers and are put into words when somebody asks.
 func (q *question) refusal(d *coordinator.Definition) (refusal, func() string) {
 	j := q.job
 	if d.Kind != spec.KindStatic {
 		return refusedByBackend, func() string { return fmt.Sprintf("provisioner %s: backend not in this build", d.Kind) }
-	}
-	if j.spec.Class == coordinator.ClassReserved {
-		return refusedByClass, func() string { return "reserved work runs in a reservation only, and this version has none" }
 	}
 	if q.grantErr != nil {
 		return refusedByGrant, q.grantErr.Error
@@ -415,6 +425,12 @@ func (q *question) missing(n *node) []sched.Lack {
 	lacks, ok := q.shapes[key]
 	if !ok {
 		lacks = sched.Missing(n.schedNode(), q.job.spec.Resources)
+		if q.job.spec.LooseGPUs {
+			lacks = slices.DeleteFunc(lacks, func(l sched.Lack) bool {
+				kind, together := strings.CutSuffix(l.What, " together")
+				return together && isGPU(kind)
+			})
+		}
 		if q.shapes == nil {
 			q.shapes = map[shape][]sched.Lack{}
 		}
@@ -494,6 +510,9 @@ func shortage(r coordinator.Resources, lacks []sched.Lack) (why string, missing 
 
 // refuseImpossible refuses a job that no definition admits, with the reason of each (rule 6).
 func (s *state) refuseImpossible(op string, j *job) error {
+	if j.spec.Class == coordinator.ClassReserved {
+		return s.refuseUnreserved(op, j)
+	}
 	a := s.admit(j)
 	if len(a.admissible) > 0 || a.unrestricted {
 		return nil

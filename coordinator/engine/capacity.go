@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
 	"substrate/coordinator/sched"
 )
 
@@ -18,48 +20,49 @@ func isGPU(device string) bool {
 
 // Capacity is what is free now and how long one more small job would wait, from the same decision that
 // places work: the two cannot disagree.
-func (e *Engine) Capacity(ctx context.Context) (v CapacityView, err error) {
+func (e *Engine) Capacity(ctx context.Context, caller Caller) (v CapacityView, err error) {
+	if err := caller.authorize(auth.PermissionUser, "show capacity", auth.Target{}); err != nil {
+		return v, err
+	}
 	now := e.opt.Now().UTC()
-	err = e.view(ctx, func(s *state) { v = s.capacity(now) })
-	return v, err
-}
-
-func (s *state) capacity(now time.Time) CapacityView {
-	v := CapacityView{GeneratedAt: now}
-	gpus := ""
-	var free coordinator.Cores
-	var freeGPUs uint32
-	for _, d := range s.config.Definitions {
-		c := s.definitionCapacity(d.ID)
-		v.Definitions = append(v.Definitions, c)
-		free += c.Free.Cores
-		for _, name := range sortedKeys(c.Total.Devices) {
-			if isGPU(name) {
-				gpus = cmp.Or(gpus, name)
-				freeGPUs += c.Free.Devices[name]
+	v.GeneratedAt = now
+	err = e.view(ctx, func(s *state) {
+		gpus := ""
+		for _, d := range s.config.Definitions {
+			c := s.definitionCapacity(d.ID)
+			v.Definitions = append(v.Definitions, c)
+			for _, name := range sortedKeys(c.Total.Devices) {
+				if isGPU(name) {
+					gpus = cmp.Or(gpus, name)
+				}
 			}
 		}
-	}
-	for _, class := range []coordinator.Class{coordinator.ClassReserved, coordinator.ClassOnDemand, coordinator.ClassBatch} {
-		c := ClassCapacity{Class: class, FreeCores: free, FreeGPUs: freeGPUs}
-		if s.core.scheduler != nil {
-			c.Waiting = s.core.scheduler.Length(class)
+		free := s.free(caller, now)
+		snap := s.snapshot(&tx{engine: e, state: s, now: now, probing: true})
+		for _, class := range []coordinator.Class{coordinator.ClassReserved, coordinator.ClassOnDemand, coordinator.ClassBatch} {
+			room := free.of(class)
+			c := ClassCapacity{Class: class, FreeCores: coordinator.Cores(room.cores), FreeGPUs: room.gpus}
+			for _, a := range s.queued {
+				if a.job.spec.Class == class {
+					c.Waiting++
+				}
+			}
+			if class == coordinator.ClassReserved {
+				c.WaitMinutes = s.probeReserved(snap, caller, gpus)
+			} else {
+				c.WaitMinutes = s.probe(snap, class, gpus)
+			}
+			v.Classes = append(v.Classes, c)
 		}
-		if class == coordinator.ClassReserved {
-			c.FreeCores, c.FreeGPUs = 0, 0 // only inside a reservation
-		} else {
-			c.WaitMinutes = s.probe(class, gpus, now)
-		}
-		v.Classes = append(v.Classes, c)
-	}
-	return v
+	})
+	return v, err
 }
 
 func (s *state) definitionCapacity(id coordinator.DefinitionID) DefinitionCapacity {
 	c := DefinitionCapacity{Definition: id, Total: coordinator.Hardware{Devices: map[string]uint32{}}, Free: coordinator.Hardware{Devices: map[string]uint32{}}}
 	for _, n := range s.config.members[id] {
 		c.Nodes++
-		if !n.known || n.status() != NodeReady {
+		if !n.known || n.status() != NodeReady || len(s.windows) > 0 && s.closed(n, s.now().UTC()) {
 			continue
 		}
 		c.Ready++
@@ -80,22 +83,32 @@ func (s *state) definitionCapacity(id coordinator.DefinitionID) DefinitionCapaci
 
 // probe asks the core when a one-GPU job (one core without GPUs) of a class would start if it came now;
 // nil when that is not known.
-func (s *state) probe(class coordinator.Class, gpu string, now time.Time) *float64 {
-	if s.core.scheduler == nil {
+func (s *state) probe(snap sched.Snapshot, class coordinator.Class, gpu string) *float64 {
+	if class == coordinator.ClassReserved {
 		return nil
 	}
-	req := sched.Request{ID: coordinator.AllocationID(fmt.Sprintf("~probe/%s", class)), Class: class, Submitted: now, Nodes: 1, Walltime: time.Hour,
-		Resources: coordinator.Resources{Cores: 1, Memory: 1 << 30}, Admissible: s.config.order}
+	id := coordinator.AllocationID(fmt.Sprintf("~probe/%s", class))
+	req := sched.Request{ID: id, Class: class, Submitted: snap.Now, Nodes: 1, Walltime: time.Hour,
+		Resources: coordinator.Resources{Cores: 1, Memory: 1 << 30}}
 	if gpu != "" {
 		req.Resources.Devices = map[string]uint32{gpu: 1}
 	}
-	p, ok := s.core.scheduler.WhatIf(req, now)
-	if !ok || p.Start == nil && p.Wait.EstimatedStart.IsZero() {
-		return nil
+	for _, d := range s.config.order {
+		req.Admissible = append(req.Admissible, d)
 	}
+	snap.Requests = append(slices.Clip(snap.Requests), req)
+	plan := sched.Decide(snap)
 	wait := 0.0
-	if p.Start == nil {
-		wait = max(p.Wait.EstimatedStart.Sub(now).Minutes(), 0)
+	for _, st := range plan.Starts {
+		if st.ID == id {
+			return &wait
+		}
 	}
-	return &wait
+	for _, w := range plan.Waits {
+		if w.ID == id && !w.EstimatedStart.IsZero() {
+			wait = max(w.EstimatedStart.Sub(snap.Now).Minutes(), 0)
+			return &wait
+		}
+	}
+	return nil
 }

@@ -11,11 +11,13 @@ import (
 // core keeps the scheduler's working state in step with the cluster's: what has changed is noted where it
 // changes and told before the next decision, so that a decision costs what changed.
 type core struct {
-	scheduler *sched.Scheduler // nil: to be made from the whole state
-	allocs    map[coordinator.AllocationID]*allocation
-	nodes     map[coordinator.NodeID]*node
-	waiting   bool   // everything that waits has changed: a priority, a grant
-	admission uint64 // as of the last telling
+	scheduler    *sched.Scheduler // nil: to be made from the whole state
+	allocs       map[coordinator.AllocationID]*allocation
+	nodes        map[coordinator.NodeID]*node
+	reservations bool // they have changed
+	windows      bool
+	waiting      bool   // everything that waits has changed: a priority, a grant
+	admission    uint64 // as of the last telling
 
 	// A priority that is not linear in age is worked out again from time to time, some at each pass.
 	aging     []*allocation
@@ -66,7 +68,13 @@ func (s *state) tell(t *tx) {
 		for id, h := range s.holds {
 			c.scheduler.SetHold(s.hold(id, h))
 		}
-		c.waiting = true
+		c.waiting, c.reservations, c.windows = true, true, true
+	}
+	if c.reservations {
+		c.scheduler.SetReservations(s.tellReservations())
+	}
+	if c.windows {
+		c.scheduler.SetWindows(s.tellWindows())
 	}
 	for _, n := range c.nodes {
 		s.tellNode(n)
@@ -83,7 +91,7 @@ func (s *state) tell(t *tx) {
 	}
 	clear(c.nodes)
 	clear(c.allocs)
-	c.waiting, c.admission = false, s.admission
+	c.waiting, c.reservations, c.windows, c.admission = false, false, false, s.admission
 }
 
 func (s *state) schedConfig() sched.Config {

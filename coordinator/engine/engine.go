@@ -388,6 +388,7 @@ func (e *Engine) due() time.Time {
 		earlier(n.lossAt(e.state))
 	}
 	earlier(e.state.nextOverdue())
+	earlier(e.state.nextDate)
 	earlier(e.state.nextDeferred())
 	if next.Before(e.fullUntil) {
 		next = e.fullUntil

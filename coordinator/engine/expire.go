@@ -223,7 +223,10 @@ func (e *Engine) expireEvents(ctx context.Context) error {
 		keys, old = append(keys, entry.Key), append(old, events...)
 		return nil
 	})
-	if err != nil && !errors.Is(err, young) || len(keys) == 0 {
+	if errors.Is(err, young) {
+		err = nil
+	}
+	if err != nil || len(keys) == 0 {
 		return err
 	}
 	if dir != "" {

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
@@ -60,7 +61,7 @@ type permissionCase struct {
 }
 
 func permissionCases(work WorkflowView, ann UserView) []permissionCase {
-	return slices.Concat(clusterCases(), identityCases(ann), workCases(work))
+	return slices.Concat(clusterCases(), identityCases(ann), workCases(work), calendarCases())
 }
 
 func clusterCases() []permissionCase {
@@ -75,10 +76,6 @@ func clusterCases() []permissionCase {
 			return err
 		}, adminOnly},
 		{"SuggestConfig", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.SuggestConfig(ctx, c); return err }, adminOnly},
-		{"AuditPolicies", func(ctx context.Context, e *Engine, c Caller) error {
-			_, _, err := e.AuditPolicies(ctx, c, AuditPolicies{})
-			return err
-		}, adminOnly},
 		{"Config", func(ctx context.Context, e *Engine, c Caller) error { _, _, err := e.Config(ctx, c, nil); return err }, adminOnly},
 		{"ConfigRevisions", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.ConfigRevisions(ctx, c, Page{})
@@ -145,6 +142,54 @@ func identityCases(ann UserView) []permissionCase {
 			_, err := e.CreateUserToken(ctx, c, string(ann.ID))
 			return err
 		}, may{'u', 'd', 'h', '+', '+'}},
+	}
+}
+
+func calendarCases() []permissionCase {
+	adminOnly, all := may{'u', 'd', 'd', 'd', '+'}, may{'u', '+', '+', '+', '+'}
+	window := NewMaintenance{Until: time.Now().Add(time.Hour), Message: "m", Emergency: true}
+	return []permissionCase{
+		{"CreateReservation", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.CreateReservation(ctx, c, NewReservation{Name: "seats", Organization: firstOrg, Definition: "small", Nodes: 1, Until: time.Now().Add(time.Hour)})
+			return err
+		}, adminOnly},
+		{"Reservation", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.Reservation(ctx, c, "seats")
+			return err
+		}, may{'u', '+', 'h', '+', '+'}},
+		{"Reservations", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.Reservations(ctx, c, "", true, Page{})
+			return err
+		}, all},
+		{"Reservations of an organisation", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.Reservations(ctx, c, firstOrg, true, Page{})
+			return err
+		}, may{'u', '+', 'h', '+', '+'}},
+		{"DeleteReservation", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.DeleteReservation(ctx, c, "seats")
+			return err
+		}, adminOnly},
+		{"AnnounceMaintenance", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.AnnounceMaintenance(ctx, c, window)
+			return err
+		}, adminOnly},
+		{"Maintenance", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.Maintenance(ctx, c, true, Page{})
+			return err
+		}, all},
+		{"StatusHistory", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.StatusHistory(ctx, c, Page{})
+			return err
+		}, all},
+		{"CancelMaintenance", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.CancelMaintenance(ctx, c, "1")
+			return err
+		}, adminOnly},
+		{"AddStatusNote", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.AddStatusNote(ctx, c, "all is well")
+			return err
+		}, adminOnly},
+		{"Capacity", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Capacity(ctx, c); return err }, all},
 	}
 }
 

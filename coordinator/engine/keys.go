@@ -8,27 +8,30 @@ import (
 
 // Keys of the store. Numbers are padded so that key order is number order.
 const (
-	keyCluster     = "cluster"
-	keyCA          = "secret/ca"
-	keySequence    = "event-sequence" // of the last event; may be ahead of it
-	prefixGrantKey = "secret/grant-key/"
-	prefixConfig   = "config/"      // config/<revision>: who, when, sha256
-	prefixYAML     = "config-yaml/" // config-yaml/<revision>: the bytes as given
-	prefixOrg      = "organization/"
-	prefixGroup    = "group/"
-	prefixUser     = "user/"
-	prefixToken    = "token/"
-	prefixJoin     = "join-token/"
-	prefixGrant    = "grant/"
-	prefixSerial   = "grant-serial/" // apart from the grant, or a rollback would be invisible
-	prefixHistory  = "grant-history/"
-	prefixWorkflow = "workflow/"
-	prefixAlloc    = "allocation/"
-	prefixHold     = "hold/"    // hold/<allocation>: room made for it
-	prefixExpired  = "expired/" // of a workflow that is gone: its other records go too
-	prefixNode     = "node/"
-	prefixFacts    = "node-facts/"
-	prefixEvent    = "event/"
+	keyCluster        = "cluster"
+	keyCA             = "secret/ca"
+	keySequence       = "event-sequence" // of the last event; may be ahead of it
+	prefixGrantKey    = "secret/grant-key/"
+	prefixConfig      = "config/"      // config/<revision>: who, when, sha256
+	prefixYAML        = "config-yaml/" // config-yaml/<revision>: the bytes as given
+	prefixOrg         = "organization/"
+	prefixGroup       = "group/"
+	prefixUser        = "user/"
+	prefixToken       = "token/"
+	prefixJoin        = "join-token/"
+	prefixGrant       = "grant/"
+	prefixSerial      = "grant-serial/" // apart from the grant, or a rollback would be invisible
+	prefixHistory     = "grant-history/"
+	prefixWorkflow    = "workflow/"
+	prefixAlloc       = "allocation/"
+	prefixHold        = "hold/"    // hold/<allocation>: room made for it
+	prefixExpired     = "expired/" // of a workflow that is gone: its other records go too
+	prefixNode        = "node/"
+	prefixReservation = "reservation/"
+	prefixWindow      = "maintenance/"
+	prefixStatus      = "status-history/" // status-history/<number>, ascending
+	prefixFacts       = "node-facts/"
+	prefixEvent       = "event/"
 )
 
 func configKey(rev coordinator.Revision) string { return fmt.Sprintf("%s%020d", prefixConfig, rev) }
@@ -37,6 +40,8 @@ func yamlKey(rev coordinator.Revision) string   { return fmt.Sprintf("%s%020d", 
 func historyKey(org coordinator.OrganizationID, serial uint64) string {
 	return fmt.Sprintf("%s%s/%020d", prefixHistory, org, serial)
 }
+
+func statusKey(number uint64) string { return fmt.Sprintf("%s%020d", prefixStatus, number) }
 
 // eventKey files events under their workflow; those of the cluster stand under "-".
 func eventKey(wf coordinator.WorkflowID, seq uint64) string {

@@ -269,7 +269,7 @@ func (t *tx) requeue(a *allocation, why string, delay time.Duration) {
 		r.Past = slices.Delete(r.Past, 0, 1)
 	}
 	r.Past = append(r.Past, attemptRecord{Attempt: r.Attempt, Nodes: a.nodeIDs(), Started: r.Started, Ended: t.now, Message: why})
-	r.Ranks, r.Definition = nil, ""
+	r.Ranks, r.Definition, r.Reservation = nil, "", ""
 	r.Started, r.Ended, r.Placed = time.Time{}, time.Time{}, time.Time{}
 	r.ExitCode, r.Signal, r.Stop, r.NoticeEnds = nil, 0, "", time.Time{}
 	r.Message = why

@@ -12,6 +12,7 @@ import (
 	"substrate/coordinator/auth"
 	"substrate/coordinator/grant"
 	"substrate/coordinator/inventory"
+	"substrate/coordinator/sched"
 	"substrate/coordinator/store"
 )
 
@@ -55,6 +56,8 @@ func (e *Engine) newState() (*state, error) {
 		queued: map[coordinator.AllocationID]*allocation{}, active: map[coordinator.AllocationID]*allocation{},
 		deferred: map[coordinator.AllocationID]*allocation{}, nodes: map[coordinator.NodeID]*node{},
 		absent: map[coordinator.NodeID]*node{}, yielding: map[coordinator.AllocationID]*allocation{}, holds: map[coordinator.AllocationID]*holdRecord{}, dirty: true, now: e.opt.Now,
+		reservations: map[sched.ReservationID]*reservation{}, reservationKeys: map[string]sched.ReservationID{},
+		windows: map[string]*window{}, windowKeys: map[string]string{},
 	}, nil
 }
 
@@ -71,7 +74,7 @@ func (e *Engine) load(ctx context.Context) (*state, error) {
 		return nil, fmt.Errorf("cannot read the state: it was written by a newer version (schema %d, this one knows %d)", s.cluster.Schema, schemaVersion)
 	}
 	steps := []func(context.Context, *state) error{
-		e.loadSecrets, e.loadOwners, e.loadGrants, e.loadConfig, e.loadNodes, e.loadWorkflows, e.loadAllocations, e.loadHolds, e.loadEvents,
+		e.loadSecrets, e.loadOwners, e.loadGrants, e.loadConfig, e.loadNodes, e.loadWorkflows, e.loadAllocations, e.loadHolds, e.loadReservations, e.loadMaintenance, e.loadEvents,
 	}
 	for _, step := range steps {
 		if err := step(ctx, s); err != nil {
@@ -278,6 +281,35 @@ func (e *Engine) loadHolds(ctx context.Context, s *state) error {
 		s.holds[coordinator.AllocationID(id)] = &rec
 		return nil
 	})
+}
+
+func (e *Engine) loadReservations(ctx context.Context, s *state) error {
+	return each(ctx, e, prefixReservation, func(id string, rec reservationRecord) error {
+		r := &reservation{id: sched.ReservationID(id), record: rec}
+		s.reservations[r.id] = r
+		if rec.Idempotency != "" {
+			s.reservationKeys[rec.Idempotency] = r.id
+		}
+		return nil
+	})
+}
+
+func (e *Engine) loadMaintenance(ctx context.Context, s *state) error {
+	err := each(ctx, e, prefixWindow, func(id string, rec windowRecord) error {
+		s.windows[id] = &window{id: id, record: rec}
+		if rec.Idempotency != "" {
+			s.windowKeys[rec.Idempotency] = id
+		}
+		return nil
+	})
+	if err == nil {
+		err = each(ctx, e, prefixStatus, func(_ string, entry StatusEntry) error {
+			s.history = append(s.history, entry)
+			return nil
+		})
+	}
+	s.planCalendar()
+	return err
 }
 
 // loadEvents finds the number of the last event. Followers of older ones read the store.

@@ -134,6 +134,7 @@ func (t *tx) assign(n *node) {
 		t.put(prefixNode+string(n.id), n.record)
 		t.group()
 		s.config.move(n, was)
+		s.core.windows = true // those of a definition are of other nodes now
 		t.checkSiblings(was)
 		t.checkDrift(n)
 		s.admission++
@@ -166,6 +167,7 @@ func (e *Engine) timers(t *tx) {
 		t.lose(n)
 	}
 	t.watchNotices()
+	t.calendar()
 	for _, a := range t.state.deferred {
 		if !t.now.Before(a.record.NotBefore) {
 			delete(t.state.deferred, a.id)
@@ -246,16 +248,25 @@ func (e *Engine) SetScheduling(ctx context.Context, c Caller, id coordinator.Nod
 	return view, err
 }
 
-// sendAway requeues restartable work of a node. Batch work gets its notice from the scheduler, and the rest runs on.
+// sendAway requeues restartable work of a node, batch work after its notice. Batch work that comes back from preemption gets
+// that from the scheduler, and the rest runs on.
 func (t *tx) sendAway(n *node) {
 	for _, a := range sortedAllocations(n.active) {
 		if a.record.Stop != "" {
 			continue
 		}
-		if spec := a.job.spec; spec.Class != coordinator.ClassBatch && spec.Restart != coordinator.RestartNever {
-			a.record.Stop = stopRequeue
-			t.touch(a)
-			t.stop(a, t.state.config.Scheduler.KillTimeout, string(stopRequeue))
+		spec := a.job.spec
+		if spec.Restart == coordinator.RestartNever || spec.Class == coordinator.ClassBatch && spec.RetryOnPreempt {
+			continue
 		}
+		a.record.Stop = stopRequeue
+		t.touch(a)
+		if spec.Class != coordinator.ClassBatch {
+			t.stop(a, t.state.config.Scheduler.KillTimeout, string(stopRequeue))
+			continue
+		}
+		a.record.NoticeEnds = t.now.Add(t.state.config.Scheduler.PreemptionNotice)
+		t.set(a, coordinator.StatusPreempting)
+		t.stop(a, t.state.config.Scheduler.PreemptionNotice, string(stopRequeue))
 	}
 }

@@ -220,7 +220,7 @@ func TestHeldRoomIsNotFree(t *testing.T) {
 	batch := c.awaitStatus(c.start(fills).ID, coordinator.StatusRunning)
 	c.start(strings.Replace(comes, "cores: 3", "cores: 4", 1))
 	c.awaitStatus(batch.ID, coordinator.StatusPreempting)
-	v, err := c.engine.Capacity(t.Context())
+	v, err := c.engine.Capacity(t.Context(), c.admin)
 	if err != nil {
 		t.Fatal(err)
 	}

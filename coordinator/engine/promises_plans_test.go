@@ -90,7 +90,7 @@ func TestExpectedWaitOfEachPlanIsOnTheCapacityEndpoint(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.node("n1", 16, 1)
 		s.job(s.admin, demand1+", max-minutes: 30")
-		v, err := s.engine.Capacity(t.Context())
+		v, err := s.engine.Capacity(t.Context(), s.admin)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -334,7 +334,7 @@ func TestCapacityReturnsFreeGPUsOfEachPlan(t *testing.T) {
 	onStage(t, func(t *testing.T, s *stage) {
 		s.node("n1", 16, 4)
 		s.job(s.admin, demand1)
-		v, err := s.engine.Capacity(t.Context())
+		v, err := s.engine.Capacity(t.Context(), s.admin)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/grant"
+	"substrate/coordinator/sched"
 )
 
 // This file is the disk format: everything that the engine stores as JSON (keys.go tells where), besides
@@ -50,19 +51,21 @@ type allocRecord struct {
 	Definition coordinator.DefinitionID `json:"definition,omitempty"`
 	Ranks      []rankRecord             `json:"ranks,omitempty"` // one per node, by node id
 	Placed     time.Time                `json:"placed,omitzero"`
-	Started    time.Time                `json:"started,omitzero"`
-	Ended      time.Time                `json:"ended,omitzero"`
-	ExitCode   *int32                   `json:"exit_code,omitempty"`
-	Signal     int32                    `json:"signal,omitempty"`
-	Message    string                   `json:"message,omitempty"`
-	Stop       stopReason               `json:"stop,omitempty"`
-	NoticeEnds time.Time                `json:"notice_ends,omitzero"`
-	Preempted  uint32                   `json:"preempted,omitempty"`
-	Failures   uint32                   `json:"failures,omitempty"`
-	NodeFaults uint32                   `json:"node_faults,omitempty"`
-	Returned   bool                     `json:"returned,omitempty"` // front of its class (rule 3)
-	NotBefore  time.Time                `json:"not_before,omitzero"`
-	Past       []attemptRecord          `json:"past,omitempty"` // newest last, at most maxPast
+	// Reservation is the one that it was started in.
+	Reservation sched.ReservationID `json:"reservation,omitempty"`
+	Started     time.Time           `json:"started,omitzero"`
+	Ended       time.Time           `json:"ended,omitzero"`
+	ExitCode    *int32              `json:"exit_code,omitempty"`
+	Signal      int32               `json:"signal,omitempty"`
+	Message     string              `json:"message,omitempty"`
+	Stop        stopReason          `json:"stop,omitempty"`
+	NoticeEnds  time.Time           `json:"notice_ends,omitzero"`
+	Preempted   uint32              `json:"preempted,omitempty"`
+	Failures    uint32              `json:"failures,omitempty"`
+	NodeFaults  uint32              `json:"node_faults,omitempty"`
+	Returned    bool                `json:"returned,omitempty"` // front of its class (rule 3)
+	NotBefore   time.Time           `json:"not_before,omitzero"`
+	Past        []attemptRecord     `json:"past,omitempty"` // newest last, at most maxPast
 }
 
 // attemptRecord is what is kept of an attempt that was sent back to the queue.

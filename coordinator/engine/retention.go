@@ -28,7 +28,7 @@ func (e *Engine) sweep(ctx context.Context) {
 }
 
 func (e *Engine) sweepOnce(ctx context.Context) error {
-	return errors.Join(e.expireWorkflows(ctx), e.expireEvents(ctx), e.expireRevisions(ctx), e.expireOutput(ctx))
+	return errors.Join(e.expireWorkflows(ctx), e.expireEvents(ctx), e.expireRevisions(ctx), e.expireCalendar(ctx), e.expireOutput(ctx))
 }
 
 // expireOutput removes output that is older than retention.logs.

@@ -18,6 +18,9 @@ func (e *Engine) schedule(t *tx) {
 	for i := range plan.Drops {
 		t.dropped(&plan.Drops[i])
 	}
+	for i := range plan.Reserves {
+		t.placeReservation(&plan.Reserves[i])
+	}
 	for i := range plan.Starts {
 		if a := s.queued[plan.Starts[i].ID]; a != nil {
 			t.place(a, &plan.Starts[i])
@@ -39,6 +42,7 @@ func (t *tx) place(a *allocation, start *sched.Start) {
 	r.Attempt++
 	r.Definition, r.Placed, r.Returned, r.NotBefore = start.Definition, t.now, false, time.Time{}
 	r.Message, r.NoticeEnds, r.Stop = "", time.Time{}, ""
+	r.Reservation = start.Reservation
 	r.Ranks = make([]rankRecord, len(start.Nodes))
 	for i, id := range start.Nodes {
 		r.Ranks[i] = rankRecord{Node: id, State: RunStarting}
@@ -66,6 +70,35 @@ func (t *tx) order(a *allocation, id coordinator.NodeID) {
 	})
 }
 
+// snapshot gathers everything a decision depends on, for a question that must not change the scheduler's own state.
+func (s *state) snapshot(t *tx) sched.Snapshot {
+	snap := sched.Snapshot{
+		Now: t.now, Config: s.schedConfig(), Definitions: s.config.candidates, Tokens: s.config.SoftwareTokens,
+		Nodes:      make([]sched.Node, 0, len(s.nodes)),
+		Requests:   make([]sched.Request, 0, len(s.queued)),
+		Placements: make([]sched.Placement, 0, len(s.active)),
+	}
+	for _, n := range s.nodes {
+		if n.known {
+			snap.Nodes = append(snap.Nodes, n.schedNode())
+		}
+	}
+	env := &expr.PriorityEnv{}
+	for _, a := range s.queued {
+		if !t.now.Before(a.record.NotBefore) {
+			snap.Requests = append(snap.Requests, s.request(t, a, env))
+		}
+	}
+	for _, a := range s.active {
+		snap.Placements = append(snap.Placements, s.placement(t, a, env))
+	}
+	for id, h := range s.holds {
+		snap.Holds = append(snap.Holds, s.hold(id, h))
+	}
+	snap.Reservations, snap.Windows = s.tellReservations(), s.tellWindows()
+	return snap
+}
+
 func (s *state) request(t *tx, a *allocation, env *expr.PriorityEnv) sched.Request {
 	j, adm := a.job, s.admit(a.job)
 	req := sched.Request{
@@ -75,6 +108,7 @@ func (s *state) request(t *tx, a *allocation, env *expr.PriorityEnv) sched.Reque
 		Admissible: adm.admissible, Unrestricted: adm.unrestricted, Exclude: adm.exclude,
 		Organization: j.workflow.record.Owner.Organization, Group: j.workflow.record.Owner.Group,
 		Preempts: j.workflow.record.Preempts, Preemptible: j.spec.Preemptible, PreemptionsLeft: a.preemptionsLeft(),
+		Reservation: s.named(j), Loose: j.spec.LooseGPUs,
 	}
 	if arr := j.spec.Array; arr != nil && arr.Concurrency > 0 {
 		req.Array = string(j.workflow.id) + "/" + j.spec.Name
@@ -99,6 +133,7 @@ func (s *state) placement(t *tx, a *allocation, env *expr.PriorityEnv) sched.Pla
 		Ending: a.record.Stop != "", KillAt: a.record.NoticeEnds,
 		Organization: j.workflow.record.Owner.Organization, Group: j.workflow.record.Owner.Group,
 		Submitted: j.workflow.record.Submitted, Preemptible: j.spec.Preemptible, PreemptionsLeft: a.preemptionsLeft(),
+		Reservation: a.record.Reservation,
 	}
 }
 
@@ -125,7 +160,7 @@ func (s *state) priority(t *tx, a *allocation, env *expr.PriorityEnv) float64 {
 	if err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
 		return v
 	}
-	if !s.config.priorityWarned {
+	if !s.config.priorityWarned && !t.probing {
 		s.config.priorityWarned = true
 		t.event(Event{Kind: "warning", Workflow: a.job.workflow.id, Job: a.name(), Subject: "scheduler.priority",
 			Message: fmt.Sprintf("scheduler.priority counts as 0: %v", err)})

@@ -229,7 +229,7 @@ func (e *Engine) carry(old, now *state) {
 
 // graceLeft is how long a run that is being ended still has: what is left of a notice, else the kill timeout.
 func (t *tx) graceLeft(a *allocation) time.Duration {
-	if a.record.Stop == stopPreempt {
+	if a.record.Stop != stopCancel && !a.record.NoticeEnds.IsZero() {
 		return max(a.record.NoticeEnds.Sub(t.now), 0)
 	}
 	return t.state.config.Scheduler.KillTimeout
@@ -292,7 +292,8 @@ func (s *Session) Hardware(ctx context.Context, r HardwareReport) error {
 			t.state.admission++
 		}
 		t.state.changedNode(n)
-		for _, a := range n.active { // what they have is named by what the report lists
+		t.state.core.reservations = true // what they consist of is named by what the report lists
+		for _, a := range n.active {     // what they have is named by what the report lists
 			t.state.changed(a)
 		}
 		return nil

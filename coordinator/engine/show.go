@@ -52,7 +52,11 @@ func (a *allocation) view(s *state) JobView {
 		Status: r.Status, Attempt: r.Attempt, Nodes: a.nodeIDs(), Definition: r.Definition,
 		Submitted: a.job.workflow.record.Submitted, Started: r.Started, Ended: r.Ended,
 		ExitCode: r.ExitCode, Signal: r.Signal, Message: r.Message, Preempted: r.Preempted, Failures: r.Failures,
-		NoticeEnds: r.NoticeEnds}
+		NoticeEnds: r.NoticeEnds, WorkflowName: a.job.workflow.record.Spec.Name, User: a.job.workflow.record.Owner.UserName,
+		Reservation: spec.Reservation}
+	if r.Reservation != "" {
+		v.Reservation = s.reservationName(r.Reservation)
+	}
 	for _, d := range spec.DependsOn {
 		v.DependsOn = append(v.DependsOn, d.Name)
 	}
@@ -324,12 +328,17 @@ func (s *state) nodeView(n *node, facts bool, now time.Time) NodeView {
 	if n.session != nil {
 		v.LastSeen = now
 	}
+	if w, active := s.maintenanceOf(n, now); w != nil {
+		v.Status, v.Reason = inMaintenance(v, w, active)
+	}
 	if n.drift != "" {
 		v.Warnings = append(v.Warnings, NodeWarning{Source: "drift", Message: n.drift})
 	}
 	v.Used = s.used(n)
 	for _, a := range sortedAllocations(n.active) {
 		v.Runs = append(v.Runs, a.run())
+		v.Work = append(v.Work, NodeWork{Run: a.run(), Class: a.job.spec.Class, Status: a.record.Status, Started: a.record.Started,
+			EndsBy: a.endsBy(), NoticeEnds: a.record.NoticeEnds})
 	}
 	if facts {
 		v.Facts = bytes.Clone(n.raw)
@@ -337,13 +346,21 @@ func (s *state) nodeView(n *node, facts bool, now time.Time) NodeView {
 	return v
 }
 
+// inMaintenance is what a node shows because of a window: while it lasts, it is as good as drained.
+func inMaintenance(v NodeView, w *window, active bool) (NodeStatus, string) {
+	r := &w.record
+	text := fmt.Sprintf("maintenance %s from %s to %s: %s", w.id, moment(r.From), moment(r.Until), r.Message)
+	if v.Reason != "" {
+		text = v.Reason + "; " + text
+	}
+	if active && v.Status == NodeReady {
+		return NodeDraining, text
+	}
+	return v.Status, text
+}
+
 // used is what the runs on a node take of it.
 func (s *state) used(n *node) coordinator.Hardware {
-	if s.core.scheduler != nil {
-		if used, known := s.core.scheduler.Used(n.id); known {
-			return used
-		}
-	}
 	return sched.Used(n.schedNode(), s.config.exclusive[n.record.Definition], func(yield func(*coordinator.Resources) bool) {
 		for _, a := range n.active {
 			if !yield(&a.job.spec.Resources) {

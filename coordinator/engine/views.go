@@ -49,11 +49,22 @@ type NodeView struct {
 	AgentVersion string
 	Annotations  map[string]string
 	Runs         []coordinator.RunID
+	Work         []NodeWork
 	Warnings     []NodeWarning
 	Facts        []byte // hwinfo.Facts as JSON
 	Arch         string
 	OS           string
 	CPUModel     string
+}
+
+// NodeWork is a run on a node, and how long it may stay.
+type NodeWork struct {
+	Run        coordinator.RunID
+	Class      coordinator.Class
+	Status     coordinator.Status
+	Started    time.Time
+	EndsBy     time.Time // by its walltime; zero: never by itself
+	NoticeEnds time.Time // it was told to end by then
 }
 
 // NodeWarning is a source the agent could not read, or a problem of the node.
@@ -126,29 +137,31 @@ type WorkflowView struct {
 
 // JobView is one allocation as users see it.
 type JobView struct {
-	ID             coordinator.AllocationID
-	Workflow       coordinator.WorkflowID
-	Name           string // "train" or "train/3"
-	Kind           coordinator.Kind
-	Class          coordinator.Class
-	Status         coordinator.Status
-	Attempt        uint32
-	Nodes          []coordinator.NodeID
-	Definition     coordinator.DefinitionID
-	Submitted      time.Time
-	Started        time.Time
-	Ended          time.Time
-	ExitCode       *int32
-	Signal         int32
-	Message        string
-	Reason         *Reason
-	Position       int
-	Ahead          int
-	EstimatedStart time.Time
-	Preempted      uint32
-	Failures       uint32
-	NoticeEnds     time.Time
-	DependsOn      []string
+	ID                 coordinator.AllocationID
+	Workflow           coordinator.WorkflowID
+	Name               string // "train" or "train/3"
+	Kind               coordinator.Kind
+	Class              coordinator.Class
+	Status             coordinator.Status
+	Attempt            uint32
+	Nodes              []coordinator.NodeID
+	Definition         coordinator.DefinitionID
+	Submitted          time.Time
+	Started            time.Time
+	Ended              time.Time
+	ExitCode           *int32
+	Signal             int32
+	Message            string
+	Reason             *Reason
+	Position           int
+	Ahead              int
+	EstimatedStart     time.Time
+	Preempted          uint32
+	Failures           uint32
+	NoticeEnds         time.Time
+	DependsOn          []string
+	WorkflowName, User string
+	Reservation        string // name of the one it runs in, or waits for by name
 }
 
 // Reason says why an allocation waits, with the number of the scheduling rule.

@@ -170,7 +170,9 @@ func advance(s Snapshot, to time.Time) Snapshot {
 			continue
 		}
 		if p.Ending { // its end stays where it was, however often it is looked at
-			p.KillAt = plannedEnd(s, p)
+			end := plannedEnd(s, p)
+			p.Walltime, p.Ending = time.Minute, false
+			p.Started = end.Add(-p.Walltime - s.Config.PreemptionNotice)
 		}
 		rest = append(rest, p)
 	}

@@ -112,14 +112,11 @@ func (c *cluster) shutOut(s *shape) bool {
 func (s *Scheduler) clearNodes() {
 	c := s.c
 	for n := range c.draining {
-		if !s.stepping { // nothing new has come there
-			s.clearNode(n, 25)
-		}
+		s.clearNode(n, 25)
 	}
 	for i := range c.windows {
 		w := &c.windows[i]
-		from := since(w.From)
-		if c.now < from || c.now >= since(w.Until) || s.stepping && c.now > from {
+		if c.now < since(w.From) || c.now >= since(w.Until) {
 			continue
 		}
 		if w.Nodes == nil {
@@ -139,7 +136,9 @@ func (s *Scheduler) clearNodes() {
 	})
 	s.stops = slices.CompactFunc(s.stops, func(a, b Stop) bool { return a.ID == b.ID })
 	for i := range s.stops {
-		c.tellEnd(c.claims[s.stops[i].ID], later(c.now, c.notice))
+		h := c.claims[s.stops[i].ID]
+		h.ending, h.killAt = true, later(c.now, c.notice)
+		h.recount(c)
 	}
 }
 

@@ -16,6 +16,7 @@ type ReservationID string
 // Reservation gives an organisation, or one group of it, devices or whole nodes of a definition for a time (rule 10).
 type Reservation struct {
 	ID           ReservationID
+	Name         string // for people; "": the id
 	Organization coordinator.OrganizationID
 	Group        coordinator.GroupID // "": the whole organisation
 	Definition   coordinator.DefinitionID
@@ -499,9 +500,12 @@ func (s *shape) assign(c *cluster) {
 	}
 	var found *booking
 	why := &Verdict{Reason: ReasonReservation, Rule: 10, Text: "there is no reservation of its group or organisation"}
+	if named := s.proto.Reservation; named != "" {
+		why.Text = fmt.Sprintf("its group and organisation have no reservation %s any more", named)
+	}
 	for i := range c.reservations { // oldest first
 		r := &c.reservations[i]
-		if !r.serves(&s.proto) || since(r.Until) <= c.now {
+		if !r.serves(&s.proto) || since(r.Until) <= c.began {
 			continue
 		}
 		var refused *Verdict
@@ -525,23 +529,26 @@ func (r *Reservation) serves(q *Request) bool {
 	return q.Organization == r.Organization && (r.Group == "" || r.Group == q.Group)
 }
 
+func (r *Reservation) called() string { return cmp.Or(r.Name, string(r.ID)) }
+
 // bookingOf is the reservation as it is now, or why the shape cannot run in it.
 func (c *cluster) bookingOf(r *Reservation, s *shape) (*booking, *Verdict) {
-	if from := since(r.From); from > c.now {
+	if !s.proto.Unrestricted && !slices.Contains(s.proto.Admissible, r.Definition) {
+		return nil, &Verdict{Reason: ReasonNoAdmissibleDefinition, Rule: 10, Text: fmt.Sprintf(
+			"reservation %s is of definition %s, which does not admit it", r.called(), r.Definition)}
+	}
+	if from := since(r.From); from > c.began {
 		return nil, &Verdict{Reason: ReasonReservation, Rule: 10, Text: fmt.Sprintf(
-			"reservation %s begins at %s", r.ID, r.From.UTC().Format(momentLayout))}
+			"reservation %s begins at %s", r.called(), r.From.UTC().Format(momentLayout))}
 	}
-	devices := uint64(0)
-	for _, n := range s.proto.Resources.Devices {
-		devices = plus(devices, uint64(n))
-	}
+	devices := uint64(s.proto.Resources.Devices[r.Device])
 	switch {
 	case r.GPUs == 0 && uint64(s.count) > uint64(r.Nodes):
 		return nil, &Verdict{Reason: ReasonInsufficientResources, Rule: 10, Text: fmt.Sprintf(
-			"wants %s, reservation %s has %d", plural(s.count, "node", "nodes"), r.ID, r.Nodes)}
+			"wants %s, reservation %s has %d", plural(s.count, "node", "nodes"), r.called(), r.Nodes)}
 	case r.GPUs > 0 && times(devices, uint64(s.count)) > uint64(r.GPUs):
 		return nil, &Verdict{Reason: ReasonInsufficientResources, Rule: 10, Text: fmt.Sprintf(
-			"wants %d GPUs, reservation %s has %d", times(devices, uint64(s.count)), r.ID, r.GPUs)}
+			"wants %d GPUs, reservation %s has %d", times(devices, uint64(s.count)), r.called(), r.GPUs)}
 	}
 	for _, b := range c.bookings {
 		if b.Reservation == r && b.shares != nil {
@@ -549,7 +556,7 @@ func (c *cluster) bookingOf(r *Reservation, s *shape) (*booking, *Verdict) {
 		}
 	}
 	return nil, &Verdict{Reason: ReasonReservation, Rule: 10, Text: fmt.Sprintf(
-		"reservation %s has begun, and definition %s has not as many nodes in use", r.ID, r.Definition)}
+		"reservation %s has begun, and definition %s has not as many nodes in use", r.called(), r.Definition)}
 }
 
 // reservedVerdict is for work that would have room if it were not reserved, nil if nothing reserved is in the way.

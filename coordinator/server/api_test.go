@@ -34,6 +34,7 @@ func apiMethods() map[string]protoreflect.MethodDescriptor {
 	out := map[string]protoreflect.MethodDescriptor{}
 	for _, f := range []protoreflect.FileDescriptor{
 		apiv1.File_apiv1_config_proto, apiv1.File_apiv1_nodes_proto, apiv1.File_apiv1_workflows_proto, apiv1.File_apiv1_identity_proto,
+		apiv1.File_apiv1_calendar_proto,
 	} {
 		for i := range f.Services().Len() {
 			s := f.Services().Get(i)

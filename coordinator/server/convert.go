@@ -123,6 +123,10 @@ func nodeToProto(n engine.NodeView) *apiv1.Node {
 			return &apiv1.NodeWarning{Source: w.Source, Message: w.Message}
 		}),
 		FactsJson: n.Facts, Arch: n.Arch, Os: n.OS, CpuModel: n.CPUModel,
+		Work: each(n.Work, func(w engine.NodeWork) *apiv1.NodeWork {
+			return &apiv1.NodeWork{Run: string(w.Run), Class: enumText(w.Class), Status: enumText(w.Status), Started: stamp(w.Started),
+				EndsBy: stamp(w.EndsBy), NoticeEndsAt: stamp(w.NoticeEnds)}
+		}),
 	}
 }
 

@@ -44,6 +44,7 @@ func jobToProto(j engine.JobView) *apiv1.Job {
 		ExitCode: j.ExitCode, Signal: j.Signal, Message: j.Message, Reason: reasonToProto(j.Reason),
 		Position: count(j.Position), Ahead: count(j.Ahead), EstimatedStart: stamp(j.EstimatedStart),
 		PreemptedCount: j.Preempted, FailureCount: j.Failures, NoticeEndsAt: stamp(j.NoticeEnds), DependsOn: j.DependsOn,
+		WorkflowName: j.WorkflowName, User: j.User, Reservation: j.Reservation,
 	}
 }
 

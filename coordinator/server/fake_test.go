@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"substrate/coordinator"
-	"substrate/coordinator/config/access"
 	"substrate/coordinator/config/fleet"
 	"substrate/coordinator/engine"
 	"substrate/strictyaml"
@@ -13,46 +12,54 @@ import (
 
 // fakeEngine answers through its fields; a field that is not set fails the call.
 type fakeEngine struct {
-	authenticateFunc       func(context.Context, string) (engine.Caller, error)
-	setConfigFunc          func(context.Context, engine.Caller, engine.SetConfig) (engine.SetConfigResult, error)
-	validateConfigFunc     func(context.Context, string, []byte) strictyaml.Diagnostics
-	planConfigFunc         func(context.Context, engine.Caller, string, []byte) (*fleet.Plan, error)
-	auditPoliciesFunc      func(context.Context, engine.Caller, engine.AuditPolicies) ([]access.Row, string, error)
-	suggestConfigFunc      func(context.Context, engine.Caller) (*fleet.Suggestion, error)
-	configFunc             func(context.Context, engine.Caller, *coordinator.Revision) (engine.ConfigRevision, []byte, error)
-	configRevisionsFunc    func(context.Context, engine.Caller, engine.Page) ([]engine.ConfigRevision, string, error)
-	definitionsFunc        func(context.Context) (coordinator.Revision, []engine.DefinitionView, error)
-	nodesFunc              func(context.Context, coordinator.DefinitionID, engine.Page) ([]engine.NodeView, string, error)
-	nodeFunc               func(context.Context, coordinator.NodeID) (engine.NodeView, error)
-	explainNodeFunc        func(context.Context, coordinator.NodeID) (engine.NodeExplanation, error)
-	setSchedulingFunc      func(context.Context, engine.Caller, coordinator.NodeID, string, string, bool) (engine.NodeView, error)
-	createJoinTokenFunc    func(context.Context, engine.Caller, time.Duration, uint32) (string, time.Time, error)
-	startWorkflowFunc      func(context.Context, engine.Caller, engine.StartWorkflow) (engine.StartWorkflowResult, error)
-	validateWorkflowFunc   func(context.Context, engine.Caller, string, []byte) strictyaml.Diagnostics
-	workflowsFunc          func(context.Context, engine.Caller, string, engine.Page) ([]engine.WorkflowView, string, error)
-	workflowFunc           func(context.Context, engine.Caller, string) (engine.WorkflowView, error)
-	cancelWorkflowFunc     func(context.Context, engine.Caller, string, string) (engine.WorkflowView, error)
-	explainWorkflowFunc    func(context.Context, engine.Caller, string, string) ([]engine.JobExplanation, error)
-	jobFunc                func(context.Context, engine.Caller, coordinator.AllocationID) (engine.JobView, error)
-	queueFunc              func(context.Context, engine.Caller, bool, coordinator.Class, engine.Page) ([]engine.JobView, int, string, error)
-	capacityFunc           func(context.Context) (engine.CapacityView, error)
-	statusFunc             func(context.Context) (engine.StatusView, error)
-	eventsFunc             func(context.Context, engine.Caller, string, uint64, bool, func([]engine.Event) error) error
-	logFunc                func(context.Context, engine.Caller, engine.LogRequest, func(engine.LogPart) error) error
-	whoAmIFunc             func(context.Context, engine.Caller) (coordinator.User, coordinator.Organization, error)
-	organizationsFunc      func(context.Context, engine.Caller) ([]coordinator.Organization, error)
-	createOrganizationFunc func(context.Context, engine.Caller, string, int32) (coordinator.Organization, error)
-	updateOrganizationFunc func(context.Context, engine.Caller, string, *int32) (coordinator.Organization, error)
-	groupsFunc             func(context.Context, engine.Caller, string) ([]engine.GroupView, error)
-	createGroupFunc        func(context.Context, engine.Caller, string, string, int32) (engine.GroupView, error)
-	updateGroupFunc        func(context.Context, engine.Caller, engine.UpdateGroup) (engine.GroupView, error)
-	usersFunc              func(context.Context, engine.Caller, string) ([]engine.UserView, error)
-	createUserFunc         func(context.Context, engine.Caller, engine.NewUser) (engine.UserView, error)
-	updateUserFunc         func(context.Context, engine.Caller, string, *int32, *string) (engine.UserView, error)
-	createUserTokenFunc    func(context.Context, engine.Caller, string) (string, error)
-	grantFunc              func(context.Context, engine.Caller, string) (engine.GrantView, error)
-	setGrantFunc           func(context.Context, engine.Caller, string, []string) (engine.GrantView, error)
-	appendDefinitionsFunc  func(context.Context, engine.Caller, []string, []string, bool) ([]engine.AppendResult, error)
+	authenticateFunc        func(context.Context, string) (engine.Caller, error)
+	setConfigFunc           func(context.Context, engine.Caller, engine.SetConfig) (engine.SetConfigResult, error)
+	validateConfigFunc      func(context.Context, string, []byte) strictyaml.Diagnostics
+	planConfigFunc          func(context.Context, engine.Caller, string, []byte) (*fleet.Plan, error)
+	suggestConfigFunc       func(context.Context, engine.Caller) (*fleet.Suggestion, error)
+	configFunc              func(context.Context, engine.Caller, *coordinator.Revision) (engine.ConfigRevision, []byte, error)
+	configRevisionsFunc     func(context.Context, engine.Caller, engine.Page) ([]engine.ConfigRevision, string, error)
+	definitionsFunc         func(context.Context) (coordinator.Revision, []engine.DefinitionView, error)
+	nodesFunc               func(context.Context, coordinator.DefinitionID, engine.Page) ([]engine.NodeView, string, error)
+	nodeFunc                func(context.Context, coordinator.NodeID) (engine.NodeView, error)
+	explainNodeFunc         func(context.Context, coordinator.NodeID) (engine.NodeExplanation, error)
+	setSchedulingFunc       func(context.Context, engine.Caller, coordinator.NodeID, string, string, bool) (engine.NodeView, error)
+	createJoinTokenFunc     func(context.Context, engine.Caller, time.Duration, uint32) (string, time.Time, error)
+	startWorkflowFunc       func(context.Context, engine.Caller, engine.StartWorkflow) (engine.StartWorkflowResult, error)
+	validateWorkflowFunc    func(context.Context, engine.Caller, string, []byte) strictyaml.Diagnostics
+	workflowsFunc           func(context.Context, engine.Caller, string, engine.Page) ([]engine.WorkflowView, string, error)
+	workflowFunc            func(context.Context, engine.Caller, string) (engine.WorkflowView, error)
+	cancelWorkflowFunc      func(context.Context, engine.Caller, string, string) (engine.WorkflowView, error)
+	explainWorkflowFunc     func(context.Context, engine.Caller, string, string) ([]engine.JobExplanation, error)
+	jobFunc                 func(context.Context, engine.Caller, coordinator.AllocationID) (engine.JobView, error)
+	queueFunc               func(context.Context, engine.Caller, bool, coordinator.Class, engine.Page) ([]engine.JobView, int, string, error)
+	capacityFunc            func(context.Context, engine.Caller) (engine.CapacityView, error)
+	statusFunc              func(context.Context) (engine.StatusView, error)
+	eventsFunc              func(context.Context, engine.Caller, string, uint64, bool, func([]engine.Event) error) error
+	logFunc                 func(context.Context, engine.Caller, engine.LogRequest, func(engine.LogPart) error) error
+	whoAmIFunc              func(context.Context, engine.Caller) (coordinator.User, coordinator.Organization, error)
+	organizationsFunc       func(context.Context, engine.Caller) ([]coordinator.Organization, error)
+	createOrganizationFunc  func(context.Context, engine.Caller, string, int32) (coordinator.Organization, error)
+	updateOrganizationFunc  func(context.Context, engine.Caller, string, *int32) (coordinator.Organization, error)
+	groupsFunc              func(context.Context, engine.Caller, string) ([]engine.GroupView, error)
+	createGroupFunc         func(context.Context, engine.Caller, string, string, int32) (engine.GroupView, error)
+	updateGroupFunc         func(context.Context, engine.Caller, engine.UpdateGroup) (engine.GroupView, error)
+	usersFunc               func(context.Context, engine.Caller, string) ([]engine.UserView, error)
+	createUserFunc          func(context.Context, engine.Caller, engine.NewUser) (engine.UserView, error)
+	updateUserFunc          func(context.Context, engine.Caller, string, *int32, *string) (engine.UserView, error)
+	createUserTokenFunc     func(context.Context, engine.Caller, string) (string, error)
+	grantFunc               func(context.Context, engine.Caller, string) (engine.GrantView, error)
+	setGrantFunc            func(context.Context, engine.Caller, string, []string) (engine.GrantView, error)
+	appendDefinitionsFunc   func(context.Context, engine.Caller, []string, []string, bool) ([]engine.AppendResult, error)
+	createReservationFunc   func(context.Context, engine.Caller, engine.NewReservation) (engine.ReservationView, []string, error)
+	reservationsFunc        func(context.Context, engine.Caller, string, bool, engine.Page) ([]engine.ReservationView, string, error)
+	reservationFunc         func(context.Context, engine.Caller, string) (engine.ReservationView, error)
+	deleteReservationFunc   func(context.Context, engine.Caller, string) (engine.ReservationView, error)
+	announceMaintenanceFunc func(context.Context, engine.Caller, engine.NewMaintenance) (engine.MaintenanceView, []string, error)
+	maintenanceFunc         func(context.Context, engine.Caller, bool, engine.Page) ([]engine.MaintenanceView, string, error)
+	cancelMaintenanceFunc   func(context.Context, engine.Caller, string) (engine.MaintenanceView, error)
+	statusHistoryFunc       func(context.Context, engine.Caller, engine.Page) ([]engine.StatusEntry, string, error)
+	addStatusNoteFunc       func(context.Context, engine.Caller, string) (engine.StatusEntry, error)
 }
 
 var _ Engine = (*fakeEngine)(nil)
@@ -87,13 +94,6 @@ func (f *fakeEngine) PlanConfig(a0 context.Context, a1 engine.Caller, a2 string,
 		return nil, unset("PlanConfig")
 	}
 	return f.planConfigFunc(a0, a1, a2, a3)
-}
-
-func (f *fakeEngine) AuditPolicies(a0 context.Context, a1 engine.Caller, a2 engine.AuditPolicies) ([]access.Row, string, error) {
-	if f.auditPoliciesFunc == nil {
-		return nil, "", unset("AuditPolicies")
-	}
-	return f.auditPoliciesFunc(a0, a1, a2)
 }
 
 func (f *fakeEngine) SuggestConfig(a0 context.Context, a1 engine.Caller) (*fleet.Suggestion, error) {
@@ -215,11 +215,11 @@ func (f *fakeEngine) Queue(a0 context.Context, a1 engine.Caller, a2 bool, a3 coo
 	return f.queueFunc(a0, a1, a2, a3, a4)
 }
 
-func (f *fakeEngine) Capacity(a0 context.Context) (engine.CapacityView, error) {
+func (f *fakeEngine) Capacity(a0 context.Context, a1 engine.Caller) (engine.CapacityView, error) {
 	if f.capacityFunc == nil {
 		return engine.CapacityView{}, unset("Capacity")
 	}
-	return f.capacityFunc(a0)
+	return f.capacityFunc(a0, a1)
 }
 
 func (f *fakeEngine) Status(a0 context.Context) (engine.StatusView, error) {
@@ -339,4 +339,67 @@ func (f *fakeEngine) AppendDefinitions(a0 context.Context, a1 engine.Caller, a2 
 		return nil, unset("AppendDefinitions")
 	}
 	return f.appendDefinitionsFunc(a0, a1, a2, a3, a4)
+}
+
+func (f *fakeEngine) CreateReservation(a0 context.Context, a1 engine.Caller, a2 engine.NewReservation) (engine.ReservationView, []string, error) {
+	if f.createReservationFunc == nil {
+		return engine.ReservationView{}, nil, unset("CreateReservation")
+	}
+	return f.createReservationFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) Reservations(a0 context.Context, a1 engine.Caller, a2 string, a3 bool, a4 engine.Page) ([]engine.ReservationView, string, error) {
+	if f.reservationsFunc == nil {
+		return nil, "", unset("Reservations")
+	}
+	return f.reservationsFunc(a0, a1, a2, a3, a4)
+}
+
+func (f *fakeEngine) Reservation(a0 context.Context, a1 engine.Caller, a2 string) (engine.ReservationView, error) {
+	if f.reservationFunc == nil {
+		return engine.ReservationView{}, unset("Reservation")
+	}
+	return f.reservationFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) DeleteReservation(a0 context.Context, a1 engine.Caller, a2 string) (engine.ReservationView, error) {
+	if f.deleteReservationFunc == nil {
+		return engine.ReservationView{}, unset("DeleteReservation")
+	}
+	return f.deleteReservationFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) AnnounceMaintenance(a0 context.Context, a1 engine.Caller, a2 engine.NewMaintenance) (engine.MaintenanceView, []string, error) {
+	if f.announceMaintenanceFunc == nil {
+		return engine.MaintenanceView{}, nil, unset("AnnounceMaintenance")
+	}
+	return f.announceMaintenanceFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) Maintenance(a0 context.Context, a1 engine.Caller, a2 bool, a3 engine.Page) ([]engine.MaintenanceView, string, error) {
+	if f.maintenanceFunc == nil {
+		return nil, "", unset("Maintenance")
+	}
+	return f.maintenanceFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) CancelMaintenance(a0 context.Context, a1 engine.Caller, a2 string) (engine.MaintenanceView, error) {
+	if f.cancelMaintenanceFunc == nil {
+		return engine.MaintenanceView{}, unset("CancelMaintenance")
+	}
+	return f.cancelMaintenanceFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) StatusHistory(a0 context.Context, a1 engine.Caller, a2 engine.Page) ([]engine.StatusEntry, string, error) {
+	if f.statusHistoryFunc == nil {
+		return nil, "", unset("StatusHistory")
+	}
+	return f.statusHistoryFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) AddStatusNote(a0 context.Context, a1 engine.Caller, a2 string) (engine.StatusEntry, error) {
+	if f.addStatusNoteFunc == nil {
+		return engine.StatusEntry{}, unset("AddStatusNote")
+	}
+	return f.addStatusNoteFunc(a0, a1, a2)
 }

@@ -21,7 +21,6 @@ func permissions() auth.Table {
 		apiv1.Config_ValidateConfig_FullMethodName:      auth.PermissionAdminCluster,
 		apiv1.Config_PlanConfig_FullMethodName:          auth.PermissionAdminCluster,
 		apiv1.Config_SuggestConfig_FullMethodName:       auth.PermissionAdminCluster,
-		apiv1.Config_AuditPolicies_FullMethodName:       auth.PermissionAdminCluster,
 
 		apiv1.Nodes_ListNodes_FullMethodName:         auth.PermissionUser,
 		apiv1.Nodes_GetNode_FullMethodName:           auth.PermissionUser,
@@ -41,6 +40,17 @@ func permissions() auth.Table {
 		apiv1.Workflows_ShowQueue_FullMethodName:        auth.PermissionReadWork,
 		apiv1.Workflows_GetCapacity_FullMethodName:      auth.PermissionUser,
 		apiv1.Workflows_GetJob_FullMethodName:           auth.PermissionReadWork,
+
+		apiv1.Reservations_CreateReservation_FullMethodName: auth.PermissionAdminCluster,
+		apiv1.Reservations_ListReservations_FullMethodName:  auth.PermissionReadOrg,
+		apiv1.Reservations_GetReservation_FullMethodName:    auth.PermissionReadOrg,
+		apiv1.Reservations_DeleteReservation_FullMethodName: auth.PermissionAdminCluster,
+
+		apiv1.Maintenance_AnnounceMaintenance_FullMethodName: auth.PermissionAdminCluster,
+		apiv1.Maintenance_ListMaintenance_FullMethodName:     auth.PermissionUser,
+		apiv1.Maintenance_CancelMaintenance_FullMethodName:   auth.PermissionAdminCluster,
+		apiv1.Maintenance_ListStatusHistory_FullMethodName:   auth.PermissionUser,
+		apiv1.Maintenance_AddStatusNote_FullMethodName:       auth.PermissionAdminCluster,
 
 		apiv1.Identity_WhoAmI_FullMethodName:                       auth.PermissionUser,
 		apiv1.Identity_ListOrganizations_FullMethodName:            auth.PermissionAdminCluster,

@@ -52,6 +52,7 @@ func newGateway(client *grpc.ClientConn) (http.Handler, error) {
 	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
 		apiv1.RegisterConfigHandler, apiv1.RegisterNodesHandler,
 		apiv1.RegisterWorkflowsHandler, apiv1.RegisterIdentityHandler,
+		apiv1.RegisterReservationsHandler, apiv1.RegisterMaintenanceHandler,
 	} {
 		// The connection outlives the registration: API.Close closes it.
 		if err := register(context.Background(), mux, client); err != nil {

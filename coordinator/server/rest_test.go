@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +37,9 @@ func sampleNode(id coordinator.NodeID) engine.NodeView {
 		ID: id, Status: engine.NodeReady, Definition: "gpu", Conflicts: []coordinator.DefinitionID{"large"}, Reason: "r", Revision: 7,
 		Capacity: sampleHardware(), Used: coordinator.Hardware{Cores: 3, Memory: 1 << 30}, LastSeen: at(1), AgentVersion: "v1",
 		Annotations: map[string]string{"site": "a"}, Runs: []coordinator.RunID{"w/j#1"}, Warnings: []engine.NodeWarning{{Source: "/proc/x", Message: "m"}},
-		Facts: []byte(`{"hostname":"n"}`), Arch: "amd64", OS: "Some Linux 1", CPUModel: "Model",
+		Facts: []byte(`{"hostname":"n"}`),
+		Work:  []engine.NodeWork{{Run: "w/j#1", Class: coordinator.ClassBatch, Status: coordinator.StatusPreempting, Started: at(1), EndsBy: at(7), NoticeEnds: at(3)}},
+		Arch:  "amd64", OS: "Some Linux 1", CPUModel: "Model",
 	}
 }
 
@@ -46,6 +49,7 @@ func sampleJob() engine.JobView {
 		Attempt: 2, Nodes: []coordinator.NodeID{"n1"}, Definition: "gpu", Submitted: at(1), Started: at(2), Ended: at(3), ExitCode: pointer(int32(0)), Signal: 9,
 		Message: "msg", Reason: &engine.Reason{Code: "insufficient-resources", Rule: 4, Text: "2 GPUs short", Blocking: []coordinator.AllocationID{"w-0/a"}, Nearest: "n2"},
 		Position: 5, Ahead: 4, EstimatedStart: at(9), Preempted: 1, Failures: 2, NoticeEnds: at(8), DependsOn: []string{"prepare"},
+		WorkflowName: "train", User: "mia", Reservation: "spring",
 	}
 }
 
@@ -62,7 +66,7 @@ func record(calls *[]string) *fakeEngine {
 	f := &fakeEngine{}
 	note := func(format string, args ...any) { *calls = append(*calls, fmt.Sprintf(format, args...)) }
 	for _, part := range []func(*fakeEngine, func(string, ...any)){
-		recordConfig, recordPlans, recordNodes, recordWorkflows, recordQueue, recordIdentity, recordGrants,
+		recordConfig, recordPlans, recordNodes, recordWorkflows, recordQueue, recordIdentity, recordGrants, recordReservations, recordMaintenance,
 	} {
 		part(f, note)
 	}
@@ -233,7 +237,7 @@ func recordQueue(f *fakeEngine, note func(string, ...any)) {
 		note("Queue by %s mine %v class %v %+v", c.Name, mine, class, p)
 		return []engine.JobView{sampleJob()}, 12, "t", nil
 	}
-	f.capacityFunc = func(context.Context) (engine.CapacityView, error) {
+	f.capacityFunc = func(context.Context, engine.Caller) (engine.CapacityView, error) {
 		return engine.CapacityView{GeneratedAt: at(4), Definitions: []engine.DefinitionCapacity{{Definition: "gpu", Nodes: 2, Ready: 1, Total: sampleHardware(), Free: sampleHardware()}},
 			Classes: []engine.ClassCapacity{{Class: coordinator.ClassBatch, FreeCores: 8, FreeGPUs: 1, Waiting: 3, WaitMinutes: pointer(0.0)}, {Class: coordinator.ClassReserved}}}, nil
 	}
@@ -314,7 +318,7 @@ func TestREST(t *testing.T) {
 	var calls []string
 	a := startAPI(t, record(&calls), true)
 	var out bytes.Buffer
-	for _, r := range append(clusterRequests(), userRequests()...) {
+	for _, r := range slices.Concat(clusterRequests(), userRequests(), calendarRequests()) {
 		calls = nil
 		fmt.Fprintf(&out, "> %s %s\n", r[0], r[1])
 		for _, h := range r[3:] {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"substrate/coordinator"
-	"substrate/coordinator/config/access"
 	"substrate/coordinator/config/fleet"
 	"substrate/coordinator/engine"
 	"substrate/strictyaml"
@@ -25,6 +24,8 @@ type Engine interface {
 	groupAPI
 	userAPI
 	grantAPI
+	reservationAPI
+	maintenanceAPI
 }
 
 type authAPI interface {
@@ -42,7 +43,6 @@ type configAPI interface {
 type planAPI interface {
 	PlanConfig(ctx context.Context, c engine.Caller, file string, yaml []byte) (*fleet.Plan, error)
 	SuggestConfig(context.Context, engine.Caller) (*fleet.Suggestion, error)
-	AuditPolicies(context.Context, engine.Caller, engine.AuditPolicies) ([]access.Row, string, error)
 }
 
 type nodeAPI interface {
@@ -65,7 +65,7 @@ type queueAPI interface {
 	ExplainWorkflow(ctx context.Context, c engine.Caller, ref, job string) ([]engine.JobExplanation, error)
 	Job(context.Context, engine.Caller, coordinator.AllocationID) (engine.JobView, error)
 	Queue(ctx context.Context, c engine.Caller, mine bool, class coordinator.Class, page engine.Page) ([]engine.JobView, int, string, error)
-	Capacity(context.Context) (engine.CapacityView, error)
+	Capacity(context.Context, engine.Caller) (engine.CapacityView, error)
 	Status(context.Context) (engine.StatusView, error)
 }
 
@@ -98,6 +98,21 @@ type grantAPI interface {
 	Grant(ctx context.Context, c engine.Caller, organization string) (engine.GrantView, error)
 	SetGrant(ctx context.Context, c engine.Caller, organization string, definitions []string) (engine.GrantView, error)
 	AppendDefinitions(ctx context.Context, c engine.Caller, definitions, organizations []string, all bool) ([]engine.AppendResult, error)
+}
+
+type reservationAPI interface {
+	CreateReservation(context.Context, engine.Caller, engine.NewReservation) (engine.ReservationView, []string, error)
+	Reservations(ctx context.Context, c engine.Caller, organization string, all bool, page engine.Page) ([]engine.ReservationView, string, error)
+	Reservation(ctx context.Context, c engine.Caller, ref string) (engine.ReservationView, error)
+	DeleteReservation(ctx context.Context, c engine.Caller, ref string) (engine.ReservationView, error)
+}
+
+type maintenanceAPI interface {
+	AnnounceMaintenance(context.Context, engine.Caller, engine.NewMaintenance) (engine.MaintenanceView, []string, error)
+	Maintenance(ctx context.Context, c engine.Caller, all bool, page engine.Page) ([]engine.MaintenanceView, string, error)
+	CancelMaintenance(ctx context.Context, c engine.Caller, id string) (engine.MaintenanceView, error)
+	StatusHistory(context.Context, engine.Caller, engine.Page) ([]engine.StatusEntry, string, error)
+	AddStatusNote(ctx context.Context, c engine.Caller, message string) (engine.StatusEntry, error)
 }
 
 // Agents is what the agents' server needs of the coordinator.

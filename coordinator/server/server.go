@@ -63,6 +63,8 @@ func NewAPI(e Engine, o APIOptions) (*API, error) {
 	apiv1.RegisterConfigServer(a.grpc, configService{engine: e, plans: e})
 	apiv1.RegisterNodesServer(a.grpc, nodeService{engine: e, definitions: e})
 	apiv1.RegisterWorkflowsServer(a.grpc, workflowService{engine: e, queue: e, streams: e})
+	apiv1.RegisterReservationsServer(a.grpc, reservationService{engine: e})
+	apiv1.RegisterMaintenanceServer(a.grpc, maintenanceService{engine: e})
 	apiv1.RegisterIdentityServer(a.grpc, identityService{organizations: e, groups: e, users: e, grants: e, queue: e, version: o.Version})
 	if err := checkListed(g.permissions, a.grpc.GetServiceInfo()); err != nil {
 		return nil, err

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/metadata"
 
 	"substrate/coordinator"
 	"substrate/coordinator/engine"
@@ -21,12 +20,9 @@ type workflowService struct {
 }
 
 func (s workflowService) StartWorkflow(ctx context.Context, r *apiv1.StartWorkflowRequest) (*apiv1.StartWorkflowResponse, error) {
-	key := r.GetIdempotencyKey()
-	if md, _ := metadata.FromIncomingContext(ctx); key == "" && len(md.Get(idempotencyMetadata)) > 0 {
-		key = md.Get(idempotencyMetadata)[0]
-	}
-	if len(key) > maxIdempotencyKey {
-		return nil, coordinator.Errorf(coordinator.ErrInvalid, "start the workflow", "the idempotency key is longer than %d bytes", maxIdempotencyKey)
+	key, err := onceKey(ctx, r.GetIdempotencyKey(), "start the workflow")
+	if err != nil {
+		return nil, err
 	}
 	res, err := s.engine.StartWorkflow(ctx, callerOf(ctx), engine.StartWorkflow{
 		YAML: r.GetYaml(), File: r.GetFile(), Name: r.GetName(), Preemptible: r.Preemptible,
@@ -122,7 +118,7 @@ func (s workflowService) ShowQueue(ctx context.Context, r *apiv1.ShowQueueReques
 }
 
 func (s workflowService) GetCapacity(ctx context.Context, _ *apiv1.GetCapacityRequest) (*apiv1.GetCapacityResponse, error) {
-	c, err := s.queue.Capacity(ctx)
+	c, err := s.queue.Capacity(ctx, callerOf(ctx))
 	if err != nil {
 		return nil, err
 	}

@@ -90,6 +90,7 @@ func (p *parser) checkDefaults() {
 			v.Errorf(strictyaml.CodeValue, "%s belongs to one job, not to the defaults", key)
 		}
 	}
+	d.reservation(l.take("reservation"))
 	d.fill(l, coordinator.KindJob)
 	l.close()
 }
@@ -108,11 +109,13 @@ func (p *parser) job(e strictyaml.Entry, kind coordinator.Kind) *job {
 	j.spec.Preemptible = p.spec.Preemptible
 	array := l.take("task-array")
 	needs := l.take("depends-on")
+	reservation := l.take("reservation")
 	j.fill(l, kind)
 	j.work(e.Value)
 	j.array(array, kind)
 	j.dependsOn(needs)
 	j.preemptible()
+	j.reservation(reservation)
 	l.close()
 	if a := j.spec.Array; a != nil {
 		p.count(array, uint64(a.Len()))
@@ -336,6 +339,7 @@ func (j *job) resources(l layers) {
 	r.Devices = get(l, "devices", nil, counts)
 	r.Tokens = get(l, "tokens", nil, counts)
 	r.Exclusive = get(l, "exclusive", coordinator.ExclusiveNone, exclusive)
+	j.spec.LooseGPUs = get(l, "gpu-topology", false, gpuTopology)
 	j.spec.Match = get(l, "annotations", nil, annotations)
 	l.close()
 }
@@ -363,6 +367,16 @@ func bareSize(v strictyaml.Value) bool {
 		v.Report(strictyaml.SeverityError, strictyaml.CodeType, fmt.Sprintf("expected a map, found the text %q", text), "write {size: "+text+"}")
 	}
 	return ok
+}
+
+// gpuTopology says how the GPUs of a job are to be joined: linked, as they are when nothing is said, or any.
+func gpuTopology(v strictyaml.Value) (loose, ok bool) {
+	word, ok := v.Text()
+	if ok && word != "linked" && word != "any" {
+		v.Report(strictyaml.SeverityError, strictyaml.CodeValue, fmt.Sprintf("unknown GPU topology %q, expected one of linked, any", word), "")
+		return false, false
+	}
+	return word == "any", ok
 }
 
 // exclusive is a truth value, or says how far: job or workflow.
@@ -488,6 +502,34 @@ func (j *job) preemptible() {
 	if s.RetryOnPreempt {
 		j.key.Report(strictyaml.SeverityWarning, codeNoEffect, "retry-on-preempt has no effect: reserved work is never preempted", "")
 	}
+}
+
+// reservation is the one that a reserved job wants to run in. In the defaults it is meant for the jobs that are reserved.
+func (j *job) reservation(v strictyaml.Value) {
+	if !v.Valid() {
+		return
+	}
+	ref, ok := strictyaml.Matching(reservationRef, "the name or id of a reservation")(v)
+	switch {
+	case !ok:
+	case j.defaults || j.spec.Class == coordinator.ClassReserved:
+		j.spec.Reservation = ref
+	case !v.IsQuiet():
+		v.Report(strictyaml.SeverityError, strictyaml.CodeValue, fmt.Sprintf("work of class %s does not run in a reservation", j.spec.Class), "write class: reserved, or remove reservation")
+	}
+}
+
+// reservationRef tells names of reservations; ids have the same letters.
+func reservationRef(s string) bool {
+	if s == "" || len(s) > 63 {
+		return false
+	}
+	for i, r := range s {
+		if (r < 'a' || r > 'z') && (r < '0' || r > '9') && (i == 0 || !strings.ContainsRune("-_.", r)) {
+			return false
+		}
+	}
+	return true
 }
 
 func (j *job) array(v strictyaml.Value, kind coordinator.Kind) {

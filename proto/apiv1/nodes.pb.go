@@ -197,6 +197,7 @@ type Node struct {
 	Arch                  string                 `protobuf:"bytes,15,opt,name=arch,proto3" json:"arch,omitempty"`
 	Os                    string                 `protobuf:"bytes,16,opt,name=os,proto3" json:"os,omitempty"` // pretty name
 	CpuModel              string                 `protobuf:"bytes,17,opt,name=cpu_model,json=cpuModel,proto3" json:"cpu_model,omitempty"`
+	Work                  []*NodeWork            `protobuf:"bytes,18,rep,name=work,proto3" json:"work,omitempty"` // by allocation
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -350,6 +351,98 @@ func (x *Node) GetCpuModel() string {
 	return ""
 }
 
+func (x *Node) GetWork() []*NodeWork {
+	if x != nil {
+		return x.Work
+	}
+	return nil
+}
+
+// NodeWork is a run on a node, and how long it may stay.
+type NodeWork struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           string                 `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	Class         string                 `protobuf:"bytes,2,opt,name=class,proto3" json:"class,omitempty"`
+	Status        string                 `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
+	Started       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=started,proto3" json:"started,omitempty"`
+	EndsBy        *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=ends_by,json=endsBy,proto3" json:"ends_by,omitempty"`                     // by its walltime; unset: never by itself
+	NoticeEndsAt  *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=notice_ends_at,json=noticeEndsAt,proto3" json:"notice_ends_at,omitempty"` // it was told to end by then
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeWork) Reset() {
+	*x = NodeWork{}
+	mi := &file_apiv1_nodes_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeWork) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeWork) ProtoMessage() {}
+
+func (x *NodeWork) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeWork.ProtoReflect.Descriptor instead.
+func (*NodeWork) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *NodeWork) GetRun() string {
+	if x != nil {
+		return x.Run
+	}
+	return ""
+}
+
+func (x *NodeWork) GetClass() string {
+	if x != nil {
+		return x.Class
+	}
+	return ""
+}
+
+func (x *NodeWork) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *NodeWork) GetStarted() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Started
+	}
+	return nil
+}
+
+func (x *NodeWork) GetEndsBy() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EndsBy
+	}
+	return nil
+}
+
+func (x *NodeWork) GetNoticeEndsAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NoticeEndsAt
+	}
+	return nil
+}
+
 type NodeWarning struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
@@ -360,7 +453,7 @@ type NodeWarning struct {
 
 func (x *NodeWarning) Reset() {
 	*x = NodeWarning{}
-	mi := &file_apiv1_nodes_proto_msgTypes[4]
+	mi := &file_apiv1_nodes_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -372,7 +465,7 @@ func (x *NodeWarning) String() string {
 func (*NodeWarning) ProtoMessage() {}
 
 func (x *NodeWarning) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[4]
+	mi := &file_apiv1_nodes_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -385,7 +478,7 @@ func (x *NodeWarning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeWarning.ProtoReflect.Descriptor instead.
 func (*NodeWarning) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{4}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *NodeWarning) GetSource() string {
@@ -414,7 +507,7 @@ type ExplainNodeResponse struct {
 
 func (x *ExplainNodeResponse) Reset() {
 	*x = ExplainNodeResponse{}
-	mi := &file_apiv1_nodes_proto_msgTypes[5]
+	mi := &file_apiv1_nodes_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -426,7 +519,7 @@ func (x *ExplainNodeResponse) String() string {
 func (*ExplainNodeResponse) ProtoMessage() {}
 
 func (x *ExplainNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[5]
+	mi := &file_apiv1_nodes_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -439,7 +532,7 @@ func (x *ExplainNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainNodeResponse.ProtoReflect.Descriptor instead.
 func (*ExplainNodeResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{5}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ExplainNodeResponse) GetNode() string {
@@ -482,7 +575,7 @@ type ConditionExplanation struct {
 
 func (x *ConditionExplanation) Reset() {
 	*x = ConditionExplanation{}
-	mi := &file_apiv1_nodes_proto_msgTypes[6]
+	mi := &file_apiv1_nodes_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -494,7 +587,7 @@ func (x *ConditionExplanation) String() string {
 func (*ConditionExplanation) ProtoMessage() {}
 
 func (x *ConditionExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[6]
+	mi := &file_apiv1_nodes_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -507,7 +600,7 @@ func (x *ConditionExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConditionExplanation.ProtoReflect.Descriptor instead.
 func (*ConditionExplanation) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{6}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ConditionExplanation) GetDefinition() string {
@@ -549,7 +642,7 @@ type ConditionPart struct {
 
 func (x *ConditionPart) Reset() {
 	*x = ConditionPart{}
-	mi := &file_apiv1_nodes_proto_msgTypes[7]
+	mi := &file_apiv1_nodes_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -561,7 +654,7 @@ func (x *ConditionPart) String() string {
 func (*ConditionPart) ProtoMessage() {}
 
 func (x *ConditionPart) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[7]
+	mi := &file_apiv1_nodes_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -574,7 +667,7 @@ func (x *ConditionPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConditionPart.ProtoReflect.Descriptor instead.
 func (*ConditionPart) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{7}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ConditionPart) GetSource() string {
@@ -610,7 +703,7 @@ type SetNodeSchedulingRequest struct {
 
 func (x *SetNodeSchedulingRequest) Reset() {
 	*x = SetNodeSchedulingRequest{}
-	mi := &file_apiv1_nodes_proto_msgTypes[8]
+	mi := &file_apiv1_nodes_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -622,7 +715,7 @@ func (x *SetNodeSchedulingRequest) String() string {
 func (*SetNodeSchedulingRequest) ProtoMessage() {}
 
 func (x *SetNodeSchedulingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[8]
+	mi := &file_apiv1_nodes_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -635,7 +728,7 @@ func (x *SetNodeSchedulingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeSchedulingRequest.ProtoReflect.Descriptor instead.
 func (*SetNodeSchedulingRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{8}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SetNodeSchedulingRequest) GetNode() string {
@@ -674,7 +767,7 @@ type ListDefinitionsRequest struct {
 
 func (x *ListDefinitionsRequest) Reset() {
 	*x = ListDefinitionsRequest{}
-	mi := &file_apiv1_nodes_proto_msgTypes[9]
+	mi := &file_apiv1_nodes_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -686,7 +779,7 @@ func (x *ListDefinitionsRequest) String() string {
 func (*ListDefinitionsRequest) ProtoMessage() {}
 
 func (x *ListDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[9]
+	mi := &file_apiv1_nodes_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -699,7 +792,7 @@ func (x *ListDefinitionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*ListDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{9}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{10}
 }
 
 type ListDefinitionsResponse struct {
@@ -712,7 +805,7 @@ type ListDefinitionsResponse struct {
 
 func (x *ListDefinitionsResponse) Reset() {
 	*x = ListDefinitionsResponse{}
-	mi := &file_apiv1_nodes_proto_msgTypes[10]
+	mi := &file_apiv1_nodes_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -724,7 +817,7 @@ func (x *ListDefinitionsResponse) String() string {
 func (*ListDefinitionsResponse) ProtoMessage() {}
 
 func (x *ListDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[10]
+	mi := &file_apiv1_nodes_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -737,7 +830,7 @@ func (x *ListDefinitionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*ListDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{10}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ListDefinitionsResponse) GetRevision() uint64 {
@@ -775,7 +868,7 @@ type Definition struct {
 
 func (x *Definition) Reset() {
 	*x = Definition{}
-	mi := &file_apiv1_nodes_proto_msgTypes[11]
+	mi := &file_apiv1_nodes_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -787,7 +880,7 @@ func (x *Definition) String() string {
 func (*Definition) ProtoMessage() {}
 
 func (x *Definition) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[11]
+	mi := &file_apiv1_nodes_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -800,7 +893,7 @@ func (x *Definition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Definition.ProtoReflect.Descriptor instead.
 func (*Definition) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{11}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Definition) GetId() string {
@@ -904,7 +997,7 @@ type CreateJoinTokenRequest struct {
 
 func (x *CreateJoinTokenRequest) Reset() {
 	*x = CreateJoinTokenRequest{}
-	mi := &file_apiv1_nodes_proto_msgTypes[12]
+	mi := &file_apiv1_nodes_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -916,7 +1009,7 @@ func (x *CreateJoinTokenRequest) String() string {
 func (*CreateJoinTokenRequest) ProtoMessage() {}
 
 func (x *CreateJoinTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[12]
+	mi := &file_apiv1_nodes_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -929,7 +1022,7 @@ func (x *CreateJoinTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJoinTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateJoinTokenRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{12}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CreateJoinTokenRequest) GetTtlSeconds() uint64 {
@@ -956,7 +1049,7 @@ type CreateJoinTokenResponse struct {
 
 func (x *CreateJoinTokenResponse) Reset() {
 	*x = CreateJoinTokenResponse{}
-	mi := &file_apiv1_nodes_proto_msgTypes[13]
+	mi := &file_apiv1_nodes_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -968,7 +1061,7 @@ func (x *CreateJoinTokenResponse) String() string {
 func (*CreateJoinTokenResponse) ProtoMessage() {}
 
 func (x *CreateJoinTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[13]
+	mi := &file_apiv1_nodes_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -981,7 +1074,7 @@ func (x *CreateJoinTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJoinTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateJoinTokenResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{13}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CreateJoinTokenResponse) GetToken() string {
@@ -1014,7 +1107,7 @@ const file_apiv1_nodes_proto_rawDesc = "" +
 	"\x05nodes\x18\x01 \x03(\v2\x12.substrate.v1.NodeR\x05nodes\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"$\n" +
 	"\x0eGetNodeRequest\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\"\xab\x05\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\xd7\x05\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x1e\n" +
@@ -1036,10 +1129,18 @@ const file_apiv1_nodes_proto_rawDesc = "" +
 	"facts_json\x18\x0e \x01(\fR\tfactsJson\x12\x12\n" +
 	"\x04arch\x18\x0f \x01(\tR\x04arch\x12\x0e\n" +
 	"\x02os\x18\x10 \x01(\tR\x02os\x12\x1b\n" +
-	"\tcpu_model\x18\x11 \x01(\tR\bcpuModel\x1a>\n" +
+	"\tcpu_model\x18\x11 \x01(\tR\bcpuModel\x12*\n" +
+	"\x04work\x18\x12 \x03(\v2\x16.substrate.v1.NodeWorkR\x04work\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"?\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf7\x01\n" +
+	"\bNodeWork\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\tR\x03run\x12\x14\n" +
+	"\x05class\x18\x02 \x01(\tR\x05class\x12\x16\n" +
+	"\x06status\x18\x03 \x01(\tR\x06status\x124\n" +
+	"\astarted\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x123\n" +
+	"\aends_by\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x06endsBy\x12@\n" +
+	"\x0enotice_ends_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\fnoticeEndsAt\"?\n" +
 	"\vNodeWarning\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"\xa9\x01\n" +
@@ -1124,59 +1225,64 @@ func file_apiv1_nodes_proto_rawDescGZIP() []byte {
 	return file_apiv1_nodes_proto_rawDescData
 }
 
-var file_apiv1_nodes_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_apiv1_nodes_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_apiv1_nodes_proto_goTypes = []any{
 	(*ListNodesRequest)(nil),         // 0: substrate.v1.ListNodesRequest
 	(*ListNodesResponse)(nil),        // 1: substrate.v1.ListNodesResponse
 	(*GetNodeRequest)(nil),           // 2: substrate.v1.GetNodeRequest
 	(*Node)(nil),                     // 3: substrate.v1.Node
-	(*NodeWarning)(nil),              // 4: substrate.v1.NodeWarning
-	(*ExplainNodeResponse)(nil),      // 5: substrate.v1.ExplainNodeResponse
-	(*ConditionExplanation)(nil),     // 6: substrate.v1.ConditionExplanation
-	(*ConditionPart)(nil),            // 7: substrate.v1.ConditionPart
-	(*SetNodeSchedulingRequest)(nil), // 8: substrate.v1.SetNodeSchedulingRequest
-	(*ListDefinitionsRequest)(nil),   // 9: substrate.v1.ListDefinitionsRequest
-	(*ListDefinitionsResponse)(nil),  // 10: substrate.v1.ListDefinitionsResponse
-	(*Definition)(nil),               // 11: substrate.v1.Definition
-	(*CreateJoinTokenRequest)(nil),   // 12: substrate.v1.CreateJoinTokenRequest
-	(*CreateJoinTokenResponse)(nil),  // 13: substrate.v1.CreateJoinTokenResponse
-	nil,                              // 14: substrate.v1.Node.AnnotationsEntry
-	nil,                              // 15: substrate.v1.ConditionPart.SeenEntry
-	nil,                              // 16: substrate.v1.Definition.AnnotationsEntry
-	(*Capacity)(nil),                 // 17: substrate.v1.Capacity
-	(*timestamppb.Timestamp)(nil),    // 18: google.protobuf.Timestamp
+	(*NodeWork)(nil),                 // 4: substrate.v1.NodeWork
+	(*NodeWarning)(nil),              // 5: substrate.v1.NodeWarning
+	(*ExplainNodeResponse)(nil),      // 6: substrate.v1.ExplainNodeResponse
+	(*ConditionExplanation)(nil),     // 7: substrate.v1.ConditionExplanation
+	(*ConditionPart)(nil),            // 8: substrate.v1.ConditionPart
+	(*SetNodeSchedulingRequest)(nil), // 9: substrate.v1.SetNodeSchedulingRequest
+	(*ListDefinitionsRequest)(nil),   // 10: substrate.v1.ListDefinitionsRequest
+	(*ListDefinitionsResponse)(nil),  // 11: substrate.v1.ListDefinitionsResponse
+	(*Definition)(nil),               // 12: substrate.v1.Definition
+	(*CreateJoinTokenRequest)(nil),   // 13: substrate.v1.CreateJoinTokenRequest
+	(*CreateJoinTokenResponse)(nil),  // 14: substrate.v1.CreateJoinTokenResponse
+	nil,                              // 15: substrate.v1.Node.AnnotationsEntry
+	nil,                              // 16: substrate.v1.ConditionPart.SeenEntry
+	nil,                              // 17: substrate.v1.Definition.AnnotationsEntry
+	(*Capacity)(nil),                 // 18: substrate.v1.Capacity
+	(*timestamppb.Timestamp)(nil),    // 19: google.protobuf.Timestamp
 }
 var file_apiv1_nodes_proto_depIdxs = []int32{
 	3,  // 0: substrate.v1.ListNodesResponse.nodes:type_name -> substrate.v1.Node
-	17, // 1: substrate.v1.Node.capacity:type_name -> substrate.v1.Capacity
-	17, // 2: substrate.v1.Node.used:type_name -> substrate.v1.Capacity
-	18, // 3: substrate.v1.Node.last_seen:type_name -> google.protobuf.Timestamp
-	14, // 4: substrate.v1.Node.annotations:type_name -> substrate.v1.Node.AnnotationsEntry
-	4,  // 5: substrate.v1.Node.warnings:type_name -> substrate.v1.NodeWarning
-	6,  // 6: substrate.v1.ExplainNodeResponse.conditions:type_name -> substrate.v1.ConditionExplanation
-	7,  // 7: substrate.v1.ConditionExplanation.parts:type_name -> substrate.v1.ConditionPart
-	15, // 8: substrate.v1.ConditionPart.seen:type_name -> substrate.v1.ConditionPart.SeenEntry
-	11, // 9: substrate.v1.ListDefinitionsResponse.definitions:type_name -> substrate.v1.Definition
-	16, // 10: substrate.v1.Definition.annotations:type_name -> substrate.v1.Definition.AnnotationsEntry
-	17, // 11: substrate.v1.Definition.capacity:type_name -> substrate.v1.Capacity
-	18, // 12: substrate.v1.CreateJoinTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	0,  // 13: substrate.v1.Nodes.ListNodes:input_type -> substrate.v1.ListNodesRequest
-	2,  // 14: substrate.v1.Nodes.GetNode:input_type -> substrate.v1.GetNodeRequest
-	2,  // 15: substrate.v1.Nodes.ExplainNode:input_type -> substrate.v1.GetNodeRequest
-	8,  // 16: substrate.v1.Nodes.SetNodeScheduling:input_type -> substrate.v1.SetNodeSchedulingRequest
-	9,  // 17: substrate.v1.Nodes.ListDefinitions:input_type -> substrate.v1.ListDefinitionsRequest
-	12, // 18: substrate.v1.Nodes.CreateJoinToken:input_type -> substrate.v1.CreateJoinTokenRequest
-	1,  // 19: substrate.v1.Nodes.ListNodes:output_type -> substrate.v1.ListNodesResponse
-	3,  // 20: substrate.v1.Nodes.GetNode:output_type -> substrate.v1.Node
-	5,  // 21: substrate.v1.Nodes.ExplainNode:output_type -> substrate.v1.ExplainNodeResponse
-	3,  // 22: substrate.v1.Nodes.SetNodeScheduling:output_type -> substrate.v1.Node
-	10, // 23: substrate.v1.Nodes.ListDefinitions:output_type -> substrate.v1.ListDefinitionsResponse
-	13, // 24: substrate.v1.Nodes.CreateJoinToken:output_type -> substrate.v1.CreateJoinTokenResponse
-	19, // [19:25] is the sub-list for method output_type
-	13, // [13:19] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	18, // 1: substrate.v1.Node.capacity:type_name -> substrate.v1.Capacity
+	18, // 2: substrate.v1.Node.used:type_name -> substrate.v1.Capacity
+	19, // 3: substrate.v1.Node.last_seen:type_name -> google.protobuf.Timestamp
+	15, // 4: substrate.v1.Node.annotations:type_name -> substrate.v1.Node.AnnotationsEntry
+	5,  // 5: substrate.v1.Node.warnings:type_name -> substrate.v1.NodeWarning
+	4,  // 6: substrate.v1.Node.work:type_name -> substrate.v1.NodeWork
+	19, // 7: substrate.v1.NodeWork.started:type_name -> google.protobuf.Timestamp
+	19, // 8: substrate.v1.NodeWork.ends_by:type_name -> google.protobuf.Timestamp
+	19, // 9: substrate.v1.NodeWork.notice_ends_at:type_name -> google.protobuf.Timestamp
+	7,  // 10: substrate.v1.ExplainNodeResponse.conditions:type_name -> substrate.v1.ConditionExplanation
+	8,  // 11: substrate.v1.ConditionExplanation.parts:type_name -> substrate.v1.ConditionPart
+	16, // 12: substrate.v1.ConditionPart.seen:type_name -> substrate.v1.ConditionPart.SeenEntry
+	12, // 13: substrate.v1.ListDefinitionsResponse.definitions:type_name -> substrate.v1.Definition
+	17, // 14: substrate.v1.Definition.annotations:type_name -> substrate.v1.Definition.AnnotationsEntry
+	18, // 15: substrate.v1.Definition.capacity:type_name -> substrate.v1.Capacity
+	19, // 16: substrate.v1.CreateJoinTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	0,  // 17: substrate.v1.Nodes.ListNodes:input_type -> substrate.v1.ListNodesRequest
+	2,  // 18: substrate.v1.Nodes.GetNode:input_type -> substrate.v1.GetNodeRequest
+	2,  // 19: substrate.v1.Nodes.ExplainNode:input_type -> substrate.v1.GetNodeRequest
+	9,  // 20: substrate.v1.Nodes.SetNodeScheduling:input_type -> substrate.v1.SetNodeSchedulingRequest
+	10, // 21: substrate.v1.Nodes.ListDefinitions:input_type -> substrate.v1.ListDefinitionsRequest
+	13, // 22: substrate.v1.Nodes.CreateJoinToken:input_type -> substrate.v1.CreateJoinTokenRequest
+	1,  // 23: substrate.v1.Nodes.ListNodes:output_type -> substrate.v1.ListNodesResponse
+	3,  // 24: substrate.v1.Nodes.GetNode:output_type -> substrate.v1.Node
+	6,  // 25: substrate.v1.Nodes.ExplainNode:output_type -> substrate.v1.ExplainNodeResponse
+	3,  // 26: substrate.v1.Nodes.SetNodeScheduling:output_type -> substrate.v1.Node
+	11, // 27: substrate.v1.Nodes.ListDefinitions:output_type -> substrate.v1.ListDefinitionsResponse
+	14, // 28: substrate.v1.Nodes.CreateJoinToken:output_type -> substrate.v1.CreateJoinTokenResponse
+	23, // [23:29] is the sub-list for method output_type
+	17, // [17:23] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_apiv1_nodes_proto_init() }
@@ -1185,14 +1291,14 @@ func file_apiv1_nodes_proto_init() {
 		return
 	}
 	file_apiv1_workflows_proto_init()
-	file_apiv1_nodes_proto_msgTypes[11].OneofWrappers = []any{}
+	file_apiv1_nodes_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_apiv1_nodes_proto_rawDesc), len(file_apiv1_nodes_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

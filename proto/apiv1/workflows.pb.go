@@ -667,6 +667,9 @@ type Job struct {
 	FailureCount   uint32                 `protobuf:"varint,21,opt,name=failure_count,json=failureCount,proto3" json:"failure_count,omitempty"`
 	NoticeEndsAt   *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=notice_ends_at,json=noticeEndsAt,proto3" json:"notice_ends_at,omitempty"`
 	DependsOn      []string               `protobuf:"bytes,23,rep,name=depends_on,json=dependsOn,proto3" json:"depends_on,omitempty"`
+	WorkflowName   string                 `protobuf:"bytes,24,opt,name=workflow_name,json=workflowName,proto3" json:"workflow_name,omitempty"`
+	User           string                 `protobuf:"bytes,25,opt,name=user,proto3" json:"user,omitempty"`
+	Reservation    string                 `protobuf:"bytes,26,opt,name=reservation,proto3" json:"reservation,omitempty"` // that it runs in, or names
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -860,6 +863,27 @@ func (x *Job) GetDependsOn() []string {
 		return x.DependsOn
 	}
 	return nil
+}
+
+func (x *Job) GetWorkflowName() string {
+	if x != nil {
+		return x.WorkflowName
+	}
+	return ""
+}
+
+func (x *Job) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *Job) GetReservation() string {
+	if x != nil {
+		return x.Reservation
+	}
+	return ""
 }
 
 type Reason struct {
@@ -1839,7 +1863,7 @@ type ClassCapacity struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	Class                string                 `protobuf:"bytes,1,opt,name=class,proto3" json:"class,omitempty"`
 	FreeCores            uint32                 `protobuf:"varint,2,opt,name=free_cores,json=freeCores,proto3" json:"free_cores,omitempty"`
-	FreeGpus             uint32                 `protobuf:"varint,3,opt,name=free_gpus,json=freeGpus,proto3" json:"free_gpus,omitempty"`
+	FreeGpus             uint32                 `protobuf:"varint,3,opt,name=free_gpus,json=freeGpus,proto3" json:"free_gpus,omitempty"` // that a job of the class could take now; reserved: idle ones of the caller's reservations
 	Waiting              uint32                 `protobuf:"varint,4,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	EstimatedWaitMinutes *float64               `protobuf:"fixed64,5,opt,name=estimated_wait_minutes,json=estimatedWaitMinutes,proto3,oneof" json:"estimated_wait_minutes,omitempty"` // for a 1-GPU job; 1-core where the cluster has no GPU; unset: unknown
 	unknownFields        protoimpl.UnknownFields
@@ -2080,7 +2104,7 @@ const file_apiv1_workflows_proto_rawDesc = "" +
 	"\x04jobs\x18\v \x03(\v2\x11.substrate.v1.JobR\x04jobs\x1a9\n" +
 	"\vCountsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\xb4\x06\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\x8f\a\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vworkflow_id\x18\x02 \x01(\tR\n" +
@@ -2109,7 +2133,10 @@ const file_apiv1_workflows_proto_rawDesc = "" +
 	"\rfailure_count\x18\x15 \x01(\rR\ffailureCount\x12@\n" +
 	"\x0enotice_ends_at\x18\x16 \x01(\v2\x1a.google.protobuf.TimestampR\fnoticeEndsAt\x12\x1d\n" +
 	"\n" +
-	"depends_on\x18\x17 \x03(\tR\tdependsOnB\f\n" +
+	"depends_on\x18\x17 \x03(\tR\tdependsOn\x12#\n" +
+	"\rworkflow_name\x18\x18 \x01(\tR\fworkflowName\x12\x12\n" +
+	"\x04user\x18\x19 \x01(\tR\x04user\x12 \n" +
+	"\vreservation\x18\x1a \x01(\tR\vreservationB\f\n" +
 	"\n" +
 	"_exit_code\"\x83\x01\n" +
 	"\x06Reason\x12\x12\n" +

@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"slices"
+	"time"
+
+	"substrate/coordinator"
+	"substrate/coordinator/sched"
+)
+
+// room is what is free for somebody: cores, and GPUs of any kind.
+type room struct{ cores, gpus uint32 }
+
+func (r *room) add(o room) { r.cores, r.gpus = r.cores+o.cores, r.gpus+o.gpus }
+
+// freeRoom is what jobs of each class could take now: batch work whatever is idle, on-demand work what is not reserved,
+// reserved work what of the caller's reservations is idle (rules 10 to 12).
+type freeRoom struct{ reserved, onDemand, batch room }
+
+func (f *freeRoom) of(class coordinator.Class) room {
+	switch class {
+	case coordinator.ClassReserved:
+		return f.reserved
+	case coordinator.ClassOnDemand:
+		return f.onDemand
+	}
+	return f.batch
+}
+
+// free looks at all nodes that take work.
+func (s *state) free(c Caller, now time.Time) (f freeRoom) {
+	held := s.heldRoom()
+	reserved := map[coordinator.NodeID][]*reservation{}
+	for _, r := range s.reservations {
+		if !r.begun(now) || !now.Before(r.record.Until) {
+			continue
+		}
+		for i := range r.record.Shares {
+			id := r.record.Shares[i].Node
+			reserved[id] = append(reserved[id], r)
+		}
+	}
+	for _, d := range s.config.Definitions {
+		for _, n := range s.config.members[d.ID] {
+			if n.known && n.status() == NodeReady && !s.closed(n, now) {
+				s.freeOn(n, c, held[n.id], reserved[n.id], &f)
+			}
+		}
+	}
+	return f
+}
+
+// closed reports whether a node is in maintenance.
+func (s *state) closed(n *node, now time.Time) bool {
+	_, active := s.maintenanceOf(n, now)
+	return active
+}
+
+// freeOn adds what is free on one node.
+func (s *state) freeOn(n *node, c Caller, held room, reserved []*reservation, f *freeRoom) {
+	used := s.used(n)
+	all := room{cores: uint32(n.capacity.Cores - min(used.Cores, n.capacity.Cores))}
+	for name, k := range n.capacity.Devices {
+		if isGPU(name) {
+			all.gpus += k - min(used.Devices[name], k)
+		}
+	}
+	all.cores, all.gpus = all.cores-min(held.cores, all.cores), all.gpus-min(held.gpus, all.gpus)
+	f.batch.add(all)
+	others, mine := all, room{}
+	for _, r := range reserved {
+		part := all // of a whole node
+		if count, whole := s.idleOf(r, n); !whole {
+			part.gpus = min(count, all.gpus)
+			others.gpus -= min(part.gpus, others.gpus)
+		} else {
+			others = room{}
+		}
+		if r.record.Organization == c.Organization && (r.record.Group == "" || slices.Contains(c.Groups, r.record.Group)) {
+			mine.gpus += part.gpus
+			if part.gpus > 0 || r.record.GPUs == 0 {
+				mine.cores = part.cores
+			}
+		}
+	}
+	f.onDemand.add(others)
+	f.reserved.add(mine)
+}
+
+// idleOf is how many devices of a reservation nobody has on a node, or that it is the whole node.
+func (s *state) idleOf(r *reservation, n *node) (idle uint32, whole bool) {
+	i := slices.IndexFunc(r.record.Shares, func(sh reservedRecord) bool { return sh.Node == n.id })
+	if i < 0 {
+		return 0, false
+	}
+	share := &r.record.Shares[i]
+	if share.Count == 0 {
+		return 0, true
+	}
+	if !isGPU(r.record.Device) {
+		return 0, false
+	}
+	busy := map[string]bool{}
+	own := uint32(0)
+	for _, a := range n.active {
+		rank := a.rank(n.id)
+		if rank == nil {
+			continue
+		}
+		for _, address := range rank.Devices {
+			busy[address] = true
+		}
+		if a.record.Reservation == r.id {
+			own += a.job.spec.Resources.Devices[r.record.Device]
+		}
+	}
+	if len(share.Devices) == 0 {
+		return share.Count - min(own, share.Count), false
+	}
+	for _, address := range share.Devices {
+		if !busy[address] && slices.ContainsFunc(n.detail.gpus, func(g sched.GPU) bool { return g.ID == address }) {
+			idle++
+		}
+	}
+	return idle, false
+}
+
+// heldRoom is what is kept free for those that others make room for (rule 20), by node.
+func (s *state) heldRoom() map[coordinator.NodeID]room {
+	out := map[coordinator.NodeID]room{}
+	for id, h := range s.holds {
+		holder := s.queued[id]
+		if holder == nil {
+			continue
+		}
+		for i := range h.Shares {
+			node := h.Shares[i].Node
+			want := roomOf(holder)
+			for _, v := range h.Victims { // their room is not free yet
+				if a := s.active[v]; a != nil && a.rank(node) != nil {
+					gives := roomOf(a)
+					want.cores, want.gpus = want.cores-min(gives.cores, want.cores), want.gpus-min(gives.gpus, want.gpus)
+				}
+			}
+			sum := out[node]
+			sum.add(want)
+			out[node] = sum
+		}
+	}
+	return out
+}
+
+// roomOf is what an allocation asks of a node.
+func roomOf(a *allocation) room {
+	r := room{cores: uint32(a.job.spec.Resources.Cores)}
+	for name, k := range a.job.spec.Resources.Devices {
+		if isGPU(name) {
+			r.gpus += k
+		}
+	}
+	return r
+}
+
+// probeReserved asks when a one-GPU job of the caller's would start in a reservation of its own, nil without one that
+// could hold it.
+func (s *state) probeReserved(snap sched.Snapshot, c Caller, gpu string) *float64 {
+	var best *float64
+	for _, group := range c.Groups {
+		req := sched.Request{ID: "~probe/reserved", Class: coordinator.ClassReserved, Submitted: snap.Now, Nodes: 1, Walltime: time.Hour,
+			Resources: coordinator.Resources{Cores: 1, Memory: 1 << 30}, Admissible: s.config.order, Organization: c.Organization, Group: group}
+		if gpu != "" {
+			req.Resources.Devices = map[string]uint32{gpu: 1}
+		}
+		if !slices.ContainsFunc(snap.Reservations, func(r sched.Reservation) bool {
+			return r.Organization == c.Organization && (r.Group == "" || r.Group == group)
+		}) {
+			continue
+		}
+		with := snap
+		with.Requests = append(slices.Clip(snap.Requests), req)
+		if wait := waitOf(sched.Decide(with), req.ID, snap.Now); wait != nil && (best == nil || *wait < *best) {
+			best = wait
+		}
+	}
+	return best
+}
+
+// waitOf is how many minutes a request waits by a plan, nil when that is not known.
+func waitOf(plan sched.Plan, id coordinator.AllocationID, now time.Time) *float64 {
+	wait := 0.0
+	if slices.ContainsFunc(plan.Starts, func(st sched.Start) bool { return st.ID == id }) {
+		return &wait
+	}
+	for i := range plan.Preempts { // who has to leave is given notice at once
+		for _, v := range plan.Preempts[i].Victims {
+			if plan.Preempts[i].For == id {
+				wait = max(wait, v.KillAt.Sub(now).Minutes())
+			}
+		}
+	}
+	if wait > 0 {
+		return &wait
+	}
+	for _, w := range plan.Waits {
+		if w.ID == id && !w.EstimatedStart.IsZero() {
+			wait = max(w.EstimatedStart.Sub(now).Minutes(), 0)
+			return &wait
+		}
+	}
+	return nil
+}
