@@ -1,6 +1,9 @@
 package coordinator
 
-import "time"
+import (
+	"maps"
+	"time"
+)
 
 // Config is one checked revision of the cluster configuration. coordinator/config makes it.
 type Config struct {
@@ -72,6 +75,14 @@ type Definition struct {
 	// Instance is the cloud's type name (instanceType, machineType, vmSize, shape), "" elsewhere.
 	Instance string
 	Spec     any // the kind's decoded provisionerSpec (coordinator/spec)
+}
+
+// DefinitionAnnotations are those of every node under the definition's own.
+func (c *Config) DefinitionAnnotations(d *Definition) map[string]string {
+	merged := make(map[string]string, len(c.NodeAnnotations)+len(d.Annotations))
+	maps.Copy(merged, c.NodeAnnotations)
+	maps.Copy(merged, d.Annotations)
+	return merged
 }
 
 // Hardware is what a definition or node offers. Estimated marks catalogue or generated data.

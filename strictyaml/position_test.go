@@ -137,7 +137,7 @@ func TestHostileInputs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			begin := time.Now()
 			strictyaml.Parse("in.yaml", []byte(in), strictyaml.Limits{MaxBytes: 4 << 20, MaxNodes: 4_000_000})
-			if d := time.Since(begin); d > 10*time.Second {
+			if d := time.Since(begin); d > time.Minute {
 				t.Errorf("took %v", d)
 			}
 		})

@@ -29,6 +29,10 @@ func (c *connection) suggestConfig() rpc[*apiv1.SuggestConfigRequest, *apiv1.Sug
 	return c.config.SuggestConfig
 }
 
+func (c *connection) auditPolicies() rpc[*apiv1.AuditPoliciesRequest, *apiv1.AuditPoliciesResponse] {
+	return c.config.AuditPolicies
+}
+
 func (c *connection) listConfigRevisions() rpc[*apiv1.ListConfigRevisionsRequest, *apiv1.ListConfigRevisionsResponse] {
 	return c.config.ListConfigRevisions
 }

@@ -151,14 +151,24 @@ func (p *parser) root(v strictyaml.Value) {
 	p.scheduler(o.Take("scheduler"))
 	p.out.Backends = p.backends(o.Take("backends"))
 	definitions := o.Take("definitions")
-	p.out.Discovery = discovery(o.Take("discovery"))
+	p.out.Discovery = discovery(p.onlyStored("discovery", o.Take("discovery")))
 	p.out.Retention = retention(o.Take("retention"))
-	p.out.Webhooks = strictyaml.Default(o, "webhooks", nil, strictyaml.ListOf(webhook))
+	if v := p.onlyStored("webhooks", o.Take("webhooks")); v.Valid() {
+		p.out.Webhooks, _ = strictyaml.ListOf(webhook)(v)
+	}
 	p.lintSettings(o.Take("lints"))
 	o.Close()
 	p.definitions(definitions)
 	p.expressions()
 	p.lints()
+}
+
+// onlyStored warns of a block that this version checks and keeps, and does nothing about.
+func (p *parser) onlyStored(name string, v strictyaml.Value) strictyaml.Value {
+	if v.Valid() {
+		p.warn(v, LintNoEffect, "checked and stored, but nothing acts on "+name+" in this version", "leave it for later, or remove it")
+	}
+	return v
 }
 
 // annotations reads a map whose keys and values fit everywhere they are shown and compared.

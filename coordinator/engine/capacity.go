@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -25,37 +24,37 @@ func (e *Engine) Capacity(ctx context.Context, caller Caller) (v CapacityView, e
 		return v, err
 	}
 	now := e.opt.Now().UTC()
-	v.GeneratedAt = now
-	err = e.view(ctx, func(s *state) {
-		gpus := ""
-		for _, d := range s.config.Definitions {
-			c := s.definitionCapacity(d.ID)
-			v.Definitions = append(v.Definitions, c)
-			for _, name := range sortedKeys(c.Total.Devices) {
-				if isGPU(name) {
-					gpus = cmp.Or(gpus, name)
-				}
-			}
-		}
-		free := s.free(caller, now)
-		snap := s.snapshot(&tx{engine: e, state: s, now: now, probing: true})
-		for _, class := range []coordinator.Class{coordinator.ClassReserved, coordinator.ClassOnDemand, coordinator.ClassBatch} {
-			room := free.of(class)
-			c := ClassCapacity{Class: class, FreeCores: coordinator.Cores(room.cores), FreeGPUs: room.gpus}
-			for _, a := range s.queued {
-				if a.job.spec.Class == class {
-					c.Waiting++
-				}
-			}
-			if class == coordinator.ClassReserved {
-				c.WaitMinutes = s.probeReserved(snap, caller, gpus)
-			} else {
-				c.WaitMinutes = s.probe(snap, class, gpus)
-			}
-			v.Classes = append(v.Classes, c)
-		}
-	})
+	err = e.view(ctx, func(s *state) { v = s.capacity(caller, now) })
 	return v, err
+}
+
+func (s *state) capacity(caller Caller, now time.Time) CapacityView {
+	v := CapacityView{GeneratedAt: now}
+	gpus := ""
+	for _, d := range s.config.Definitions {
+		c := s.definitionCapacity(d.ID)
+		v.Definitions = append(v.Definitions, c)
+		for _, name := range sortedKeys(c.Total.Devices) {
+			if isGPU(name) {
+				gpus = cmp.Or(gpus, name)
+			}
+		}
+	}
+	free := s.free(caller, now)
+	for _, class := range []coordinator.Class{coordinator.ClassReserved, coordinator.ClassOnDemand, coordinator.ClassBatch} {
+		room := free.of(class)
+		c := ClassCapacity{Class: class, FreeCores: coordinator.Cores(room.cores), FreeGPUs: room.gpus}
+		if s.core.scheduler != nil {
+			c.Waiting = s.core.scheduler.Length(class)
+		}
+		if class == coordinator.ClassReserved {
+			c.WaitMinutes = s.probeReserved(caller, gpus, now)
+		} else {
+			c.WaitMinutes = s.probe(class, gpus, now, Caller{}, "")
+		}
+		v.Classes = append(v.Classes, c)
+	}
+	return v
 }
 
 func (s *state) definitionCapacity(id coordinator.DefinitionID) DefinitionCapacity {
@@ -83,32 +82,22 @@ func (s *state) definitionCapacity(id coordinator.DefinitionID) DefinitionCapaci
 
 // probe asks the core when a one-GPU job (one core without GPUs) of a class would start if it came now;
 // nil when that is not known.
-func (s *state) probe(snap sched.Snapshot, class coordinator.Class, gpu string) *float64 {
-	if class == coordinator.ClassReserved {
+func (s *state) probe(class coordinator.Class, gpu string, now time.Time, c Caller, group coordinator.GroupID) *float64 {
+	if s.core.scheduler == nil {
 		return nil
 	}
-	id := coordinator.AllocationID(fmt.Sprintf("~probe/%s", class))
-	req := sched.Request{ID: id, Class: class, Submitted: snap.Now, Nodes: 1, Walltime: time.Hour,
-		Resources: coordinator.Resources{Cores: 1, Memory: 1 << 30}}
+	req := sched.Request{ID: coordinator.AllocationID(fmt.Sprintf("~probe/%s", class)), Class: class, Submitted: now, Nodes: 1, Walltime: time.Hour,
+		Resources: coordinator.Resources{Cores: 1, Memory: 1 << 30}, Admissible: s.config.order, Organization: c.Organization, Group: group}
 	if gpu != "" {
 		req.Resources.Devices = map[string]uint32{gpu: 1}
 	}
-	for _, d := range s.config.order {
-		req.Admissible = append(req.Admissible, d)
+	p, ok := s.core.scheduler.WhatIf(req, now)
+	if !ok || p.Start == nil && p.Wait.EstimatedStart.IsZero() {
+		return nil
 	}
-	snap.Requests = append(slices.Clip(snap.Requests), req)
-	plan := sched.Decide(snap)
 	wait := 0.0
-	for _, st := range plan.Starts {
-		if st.ID == id {
-			return &wait
-		}
+	if p.Start == nil {
+		wait = max(p.Wait.EstimatedStart.Sub(now).Minutes(), 0)
 	}
-	for _, w := range plan.Waits {
-		if w.ID == id && !w.EstimatedStart.IsZero() {
-			wait = max(w.EstimatedStart.Sub(snap.Now).Minutes(), 0)
-			return &wait
-		}
-	}
-	return nil
+	return &wait
 }

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -67,12 +66,7 @@ func activate(checked *config.Checked) *activeConfig {
 	}
 	for i := range cfg.Definitions {
 		d := &cfg.Definitions[i]
-		merged := maps.Clone(cfg.NodeAnnotations)
-		if merged == nil {
-			merged = map[string]string{}
-		}
-		maps.Copy(merged, d.Annotations)
-		a.annotations[d.ID] = merged
+		a.annotations[d.ID] = cfg.DefinitionAnnotations(d)
 		if d.Kind == "static" {
 			a.order = append(a.order, d.ID)
 			a.forNodes.Definitions = append(a.forNodes.Definitions, NodeDefinition{ID: d.ID, Condition: d.Condition})

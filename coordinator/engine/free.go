@@ -163,49 +163,20 @@ func roomOf(a *allocation) room {
 
 // probeReserved asks when a one-GPU job of the caller's would start in a reservation of its own, nil without one that
 // could hold it.
-func (s *state) probeReserved(snap sched.Snapshot, c Caller, gpu string) *float64 {
+func (s *state) probeReserved(c Caller, gpu string, now time.Time) *float64 {
 	var best *float64
 	for _, group := range c.Groups {
-		req := sched.Request{ID: "~probe/reserved", Class: coordinator.ClassReserved, Submitted: snap.Now, Nodes: 1, Walltime: time.Hour,
-			Resources: coordinator.Resources{Cores: 1, Memory: 1 << 30}, Admissible: s.config.order, Organization: c.Organization, Group: group}
-		if gpu != "" {
-			req.Resources.Devices = map[string]uint32{gpu: 1}
+		owner := &coordinator.Owner{Organization: c.Organization, Group: group}
+		own := false
+		for _, r := range s.reservations {
+			own = own || !r.over() && r.serves(owner)
 		}
-		if !slices.ContainsFunc(snap.Reservations, func(r sched.Reservation) bool {
-			return r.Organization == c.Organization && (r.Group == "" || r.Group == group)
-		}) {
+		if !own {
 			continue
 		}
-		with := snap
-		with.Requests = append(slices.Clip(snap.Requests), req)
-		if wait := waitOf(sched.Decide(with), req.ID, snap.Now); wait != nil && (best == nil || *wait < *best) {
+		if wait := s.probe(coordinator.ClassReserved, gpu, now, c, group); wait != nil && (best == nil || *wait < *best) {
 			best = wait
 		}
 	}
 	return best
-}
-
-// waitOf is how many minutes a request waits by a plan, nil when that is not known.
-func waitOf(plan sched.Plan, id coordinator.AllocationID, now time.Time) *float64 {
-	wait := 0.0
-	if slices.ContainsFunc(plan.Starts, func(st sched.Start) bool { return st.ID == id }) {
-		return &wait
-	}
-	for i := range plan.Preempts { // who has to leave is given notice at once
-		for _, v := range plan.Preempts[i].Victims {
-			if plan.Preempts[i].For == id {
-				wait = max(wait, v.KillAt.Sub(now).Minutes())
-			}
-		}
-	}
-	if wait > 0 {
-		return &wait
-	}
-	for _, w := range plan.Waits {
-		if w.ID == id && !w.EstimatedStart.IsZero() {
-			wait = max(w.EstimatedStart.Sub(now).Minutes(), 0)
-			return &wait
-		}
-	}
-	return nil
 }

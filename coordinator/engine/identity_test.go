@@ -76,6 +76,10 @@ func clusterCases() []permissionCase {
 			return err
 		}, adminOnly},
 		{"SuggestConfig", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.SuggestConfig(ctx, c); return err }, adminOnly},
+		{"AuditPolicies", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.AuditPolicies(ctx, c, AuditPolicies{})
+			return err
+		}, adminOnly},
 		{"Config", func(ctx context.Context, e *Engine, c Caller) error { _, _, err := e.Config(ctx, c, nil); return err }, adminOnly},
 		{"ConfigRevisions", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.ConfigRevisions(ctx, c, Page{})

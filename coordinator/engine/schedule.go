@@ -70,35 +70,6 @@ func (t *tx) order(a *allocation, id coordinator.NodeID) {
 	})
 }
 
-// snapshot gathers everything a decision depends on, for a question that must not change the scheduler's own state.
-func (s *state) snapshot(t *tx) sched.Snapshot {
-	snap := sched.Snapshot{
-		Now: t.now, Config: s.schedConfig(), Definitions: s.config.candidates, Tokens: s.config.SoftwareTokens,
-		Nodes:      make([]sched.Node, 0, len(s.nodes)),
-		Requests:   make([]sched.Request, 0, len(s.queued)),
-		Placements: make([]sched.Placement, 0, len(s.active)),
-	}
-	for _, n := range s.nodes {
-		if n.known {
-			snap.Nodes = append(snap.Nodes, n.schedNode())
-		}
-	}
-	env := &expr.PriorityEnv{}
-	for _, a := range s.queued {
-		if !t.now.Before(a.record.NotBefore) {
-			snap.Requests = append(snap.Requests, s.request(t, a, env))
-		}
-	}
-	for _, a := range s.active {
-		snap.Placements = append(snap.Placements, s.placement(t, a, env))
-	}
-	for id, h := range s.holds {
-		snap.Holds = append(snap.Holds, s.hold(id, h))
-	}
-	snap.Reservations, snap.Windows = s.tellReservations(), s.tellWindows()
-	return snap
-}
-
 func (s *state) request(t *tx, a *allocation, env *expr.PriorityEnv) sched.Request {
 	j, adm := a.job, s.admit(a.job)
 	req := sched.Request{
@@ -160,7 +131,7 @@ func (s *state) priority(t *tx, a *allocation, env *expr.PriorityEnv) float64 {
 	if err == nil && !math.IsNaN(v) && !math.IsInf(v, 0) {
 		return v
 	}
-	if !s.config.priorityWarned && !t.probing {
+	if !s.config.priorityWarned {
 		s.config.priorityWarned = true
 		t.event(Event{Kind: "warning", Workflow: a.job.workflow.id, Job: a.name(), Subject: "scheduler.priority",
 			Message: fmt.Sprintf("scheduler.priority counts as 0: %v", err)})

@@ -361,6 +361,11 @@ func inMaintenance(v NodeView, w *window, active bool) (NodeStatus, string) {
 
 // used is what the runs on a node take of it.
 func (s *state) used(n *node) coordinator.Hardware {
+	if s.core.scheduler != nil {
+		if used, known := s.core.scheduler.Used(n.id); known {
+			return used
+		}
+	}
 	return sched.Used(n.schedNode(), s.config.exclusive[n.record.Definition], func(yield func(*coordinator.Resources) bool) {
 		for _, a := range n.active {
 			if !yield(&a.job.spec.Resources) {

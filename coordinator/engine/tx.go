@@ -24,7 +24,6 @@ type tx struct {
 	unheld  []coordinator.AllocationID // whose holds ended
 	events  []Event
 	after   []func(revision int64)
-	probing bool // a question, not a turn: nothing is written or told
 }
 
 // attempt runs one command. What a command that is refused has collected to write is dropped: commands

@@ -55,7 +55,7 @@ func TestHostileReport(t *testing.T) {
 			if f.CPU.Cores != nil || f.GPUs != nil || f.NUMA != nil {
 				t.Errorf("a refused report left %+v", f)
 			}
-			if d := time.Since(start); d > 5*time.Second {
+			if d := time.Since(start); d > time.Minute {
 				t.Errorf("it took %s", d)
 			}
 		})

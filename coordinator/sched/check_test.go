@@ -170,9 +170,7 @@ func advance(s Snapshot, to time.Time) Snapshot {
 			continue
 		}
 		if p.Ending { // its end stays where it was, however often it is looked at
-			end := plannedEnd(s, p)
-			p.Walltime, p.Ending = time.Minute, false
-			p.Started = end.Add(-p.Walltime - s.Config.PreemptionNotice)
+			p.KillAt = plannedEnd(s, p)
 		}
 		rest = append(rest, p)
 	}

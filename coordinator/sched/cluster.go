@@ -49,13 +49,8 @@ type cluster struct {
 	times        []time.Duration // scratch
 	work         int             // node examinations so far; bounds estimating
 	planWork     int             // the part of them that plans took; bounds planning
-	journal      *[]move         // of puts and takes, while estimates step forward
-}
-
-// move is a claim that was put down or taken away.
-type move struct {
-	h   *claim
-	put bool
+	trials       int             // that are under way, one within the other
+	journal      []move          // of what they changed
 }
 
 func newCluster() *cluster {
@@ -142,7 +137,7 @@ func (c *cluster) removeNode(id coordinator.NodeID) {
 
 // dropNode forgets a node that is neither known nor named by a claim.
 func (c *cluster) dropNode(n *node) {
-	if !n.known && len(n.claims)+len(n.holds) == 0 {
+	if c.trials == 0 && !n.known && len(n.claims)+len(n.holds) == 0 {
 		delete(c.nodes, n.id)
 	}
 }
@@ -225,9 +220,7 @@ func (c *cluster) put(h *claim) {
 		c.index(n)
 	}
 	c.account(h, true)
-	if c.journal != nil {
-		*c.journal = append(*c.journal, move{h, true})
-	}
+	c.note(move{kind: movePut, h: h})
 }
 
 // account books what a claim takes of the cluster, not of nodes.
@@ -262,9 +255,7 @@ func (c *cluster) take(claims ...*claim) {
 			n.drop(h)
 		}
 		c.account(h, false)
-		if c.journal != nil {
-			*c.journal = append(*c.journal, move{h, false})
-		}
+		c.note(move{kind: moveTake, h: h})
 	}
 	c.settle()
 }
@@ -300,24 +291,6 @@ func (c *cluster) census(h *claim, more int) {
 	}
 }
 
-// rewind undoes what is in the journal and ends it.
-func (c *cluster) rewind() {
-	moves := *c.journal
-	c.journal, c.touched = nil, c.touched[:0]
-	for _, m := range slices.Backward(moves) {
-		for _, n := range m.h.nodes {
-			c.touch(n)
-			if m.put {
-				n.drop(m.h)
-			} else {
-				n.join(m.h)
-			}
-		}
-		c.account(m.h, !m.put)
-	}
-	c.settle()
-}
-
 // array is a task array with limited concurrency.
 type array struct {
 	name   string
@@ -340,26 +313,26 @@ func (c *cluster) arrayOf(name string) *array {
 
 // dropArray forgets an array that nobody is in any more.
 func (c *cluster) dropArray(g *array) {
-	if g != nil && g.count == 0 && g.shapes == 0 {
+	if g != nil && c.trials == 0 && g.count == 0 && g.shapes == 0 {
 		delete(c.arrays, g.name)
 	}
 }
 
 // until is the end of a claim as it is planned at the time of the decision (rule 14): a plan ends where it
-// was made to, anything else neither in the past nor later than a notice that was given.
+// was made to, anything else neither in the past nor later than a notice that was given. As estimates step forward, an end
+// that nobody has named stays where it was.
 func (c *cluster) until(h *claim) time.Duration {
 	if h.plan {
 		return h.to
 	}
 	to := h.to
-	if h.ending {
-		notice := later(c.began, c.notice)
-		if h.killAt != 0 {
-			notice = min(notice, h.killAt)
-		}
-		to = min(to, notice)
+	switch {
+	case h.ending && h.killAt != 0:
+		to = min(to, later(c.now, c.notice), h.killAt)
+	case h.ending:
+		to = min(to, later(c.began, c.notice))
 	}
-	return max(to, later(c.began, epsilon))
+	return max(to, later(c.now, epsilon))
 }
 
 // active reports whether a claim occupies its nodes at a time.

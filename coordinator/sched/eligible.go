@@ -116,6 +116,14 @@ func (r *preemptRules) protected(o *occupant, now time.Duration) refusal {
 	return mayPreempt
 }
 
+// exposed is when an occupant that started at a time is not protected any more.
+func (r *preemptRules) exposed(started time.Duration, owner bool) time.Duration {
+	if owner {
+		return later(started, epsilon)
+	}
+	return later(started, max(r.minRuntime, epsilon))
+}
+
 // standing is what of a request decides who gives way to it, and what of it as a placement decides to whom it does.
 type standing struct {
 	preempts    []int32 // groups, ascending; shared

@@ -2,7 +2,6 @@ package sched
 
 import (
 	"container/heap"
-	"slices"
 	"time"
 
 	"substrate/coordinator"
@@ -22,29 +21,31 @@ func (s *Scheduler) estimate(only *entry) {
 	if s.estimates != nil && (s.complete || s.estimated(only)) {
 		return
 	}
-	s.estimates = make(map[*entry]time.Duration)
-	c, pass := s.c, s.pass
-	kept := s.keep()
-	var journal []move
-	c.journal = &journal
+	c := s.c
 	pending := 0
 	for _, q := range s.queues {
 		pending += s.farthest(q)
 	}
-	ends := c.allEnds()
+	ends := s.allEnds()
+	t := s.begin()
+	for i := range t.shapes { // the work of stepping does not depend on what they remember
+		t.shapes[i].of.roomless = false
+	}
+	estimates := make(map[*entry]time.Duration)
+	s.estimates, s.offered, s.stepping = estimates, s.offered[:0], true
 	s.limit, s.spent = c.work+estimateWork, false
 	steps := 0
-	for pending > len(s.estimates) && !s.estimated(only) && !s.spent && steps < estimateSteps && s.step(&ends, &journal) {
+	for pending > len(estimates) && !s.estimated(only) && !s.spent && steps < estimateSteps && s.step(&ends) {
 		s.passAll(false)
+		s.seclude(s.preempts)
 		steps++
 		s.spent = s.spent || c.work > s.limit
 	}
 	unfinished := s.spent || steps == estimateSteps
-	s.complete = !s.estimated(only)
-	c.rewind()
-	c.now = c.began
-	s.pass = pass
-	s.restore(kept)
+	complete := !s.estimated(only)
+	s.stepping = false
+	s.undo(t)
+	s.estimates, s.complete = estimates, complete
 	if unfinished {
 		s.fallBack()
 	}
@@ -74,30 +75,6 @@ func (s *Scheduler) fallBack() {
 	}
 }
 
-// keep sets aside what the last pass found out about the shapes. What shapes remember beyond a pass is forgotten, so
-// that the work of stepping does not depend on it.
-func (s *Scheduler) keep() map[*shape]passed {
-	kept := make(map[*shape]passed)
-	for _, q := range s.queues {
-		for _, sh := range q.shapes {
-			kept[sh] = sh.passed
-			sh.passed = passed{}
-			sh.roomless = false
-		}
-	}
-	return kept
-}
-
-func (s *Scheduler) restore(kept map[*shape]passed) {
-	s.c.clearPlans()
-	for _, h := range s.plans {
-		s.c.addPlan(h)
-	}
-	for sh, p := range kept {
-		sh.passed, sh.taken = p, place{}
-	}
-}
-
 // farthest notes the last entry of a class that is estimated, nil if all are, and says how many are.
 func (s *Scheduler) farthest(q *classQueue) int {
 	if q.estimated > 0 {
@@ -106,7 +83,7 @@ func (s *Scheduler) farthest(q *classQueue) int {
 	q.last = nil
 	var h heads
 	for _, sh := range q.shapes {
-		if sh.judge(s.c) == nil && sh.move(place{}) {
+		if sh.judge(s.c) == nil && sh.move(sh.taken) {
 			h = append(h, sh)
 		}
 	}
@@ -143,65 +120,74 @@ func (s *Scheduler) expects(e *entry) bool {
 	return sh.q.last == nil || e.compare(sh.q.last) <= 0
 }
 
-// step moves to the next known end and frees everything that ends then. What was put down since the last step
-// joins the ends.
-func (s *Scheduler) step(ends *endHeap, journal *[]move) bool {
+// step moves to the next time at which something changes by itself and frees everything that ends then. What was put down or
+// told to end since the last step joins the ends.
+func (s *Scheduler) step(ends *endHeap) bool {
 	c := s.c
-	for _, m := range (*journal)[ends.seen:] {
-		if m.put {
+	for _, m := range c.journal[min(ends.seen, len(c.journal)):] {
+		if m.h != nil && m.h.hold == nil && (m.kind == moveStart || m.kind == moveNotice) {
 			ends.add(c, m.h)
 		}
 	}
-	ends.seen = len(*journal)
-	if len(ends.opens) > 0 && (len(ends.list) == 0 || ends.opens[0] < ends.list[0].at) {
-		c.now, ends.opens = ends.opens[0], ends.opens[1:]
-		return true
+	ends.seen = len(c.journal)
+	if s.wake < never && s.wake > c.now {
+		heap.Push(ends, end{at: s.wake})
 	}
+	s.wake = never
 	if len(ends.list) == 0 {
 		return false
 	}
 	c.now = ends.list[0].at
 	var ended []*claim
 	for len(ends.list) > 0 && ends.list[0].at == c.now {
-		ended = append(ended, heap.Pop(ends).(end).h)
+		h := heap.Pop(ends).(end).h
+		if h != nil && c.claims[h.id] == h {
+			delete(c.claims, h.id)
+			c.note(move{kind: moveEnd, h: h})
+			ended = append(ended, h)
+		}
 	}
 	c.take(ended...)
 	return true
 }
 
-// end is when a claim ends.
+// end is when a claim ends, or something else changes.
 type end struct {
 	at time.Duration
 	h  *claim
 }
 
-// endHeap orders the known ends by time, then id.
+// endHeap orders what changes by itself by time, then id.
 type endHeap struct {
-	opens []time.Duration // ends of windows
-	list  []end
-	seen  int // moves of the journal
+	list []end
+	seen int // of the journal
 }
 
-func (c *cluster) allEnds() endHeap {
-	e := endHeap{list: make([]end, 0, len(c.claims))}
+// allEnds is what is known to change by itself.
+func (s *Scheduler) allEnds() endHeap {
+	c := s.c
+	e := endHeap{list: make([]end, 0, len(c.claims)), seen: len(c.journal)}
 	for _, h := range c.claims {
 		if at := c.until(h); at < never {
 			e.list = append(e.list, end{at, h})
 		}
 	}
-	for _, n := range c.nodes {
-		for _, h := range n.holds {
-			if at := c.until(h); at < never && h.nodes[0] == n {
-				e.list = append(e.list, end{at, h})
+	look := func(times ...time.Time) {
+		for _, t := range times {
+			if at := since(t); at > c.began {
+				e.list = append(e.list, end{at: at})
 			}
 		}
 	}
 	for i := range c.windows {
-		if until := since(c.windows[i].Until); until > c.began {
-			e.opens = append(e.opens, until)
-		}
+		look(c.windows[i].From, c.windows[i].Until)
 	}
-	slices.Sort(e.opens)
+	for i := range c.reservations {
+		look(c.reservations[i].From, c.reservations[i].Until)
+	}
+	if s.wake < never {
+		e.list = append(e.list, end{at: s.wake})
+	}
 	heap.Init(&e)
 	return e
 }
@@ -215,7 +201,10 @@ func (e *endHeap) add(c *cluster, h *claim) {
 func (e *endHeap) Len() int { return len(e.list) }
 func (e *endHeap) Less(i, j int) bool {
 	a, b := &e.list[i], &e.list[j]
-	return a.at < b.at || a.at == b.at && a.h.id < b.h.id
+	if a.at != b.at || a.h == nil || b.h == nil {
+		return a.at < b.at
+	}
+	return a.h.id < b.h.id
 }
 func (e *endHeap) Swap(i, j int) { e.list[i], e.list[j] = e.list[j], e.list[i] }
 func (e *endHeap) Push(x any)    { e.list = append(e.list, x.(end)) }

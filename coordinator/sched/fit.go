@@ -164,18 +164,34 @@ func Used(on Node, own coordinator.Exclusive, requests iter.Seq[*coordinator.Res
 	for r := range requests {
 		t.add(n, &claim{need: c.needOf(r)})
 	}
+	return n.used(&t)
+}
+
+// Used is what of a node is taken, or held for somebody, as the function of that name says. It is false for a node that the scheduler
+// was not told of.
+func (s *Scheduler) Used(id coordinator.NodeID) (coordinator.Hardware, bool) {
+	n := s.c.nodes[id]
+	if n == nil || !n.known {
+		return coordinator.Hardware{}, false
+	}
+	return n.used(&n.now), true
+}
+
+func (n *node) used(t *tally) coordinator.Hardware {
+	cores, memory := t.cores, t.memory
 	if t.lock != coordinator.ExclusiveNone {
-		t.cores, t.memory = max(t.cores, n.cores), max(t.memory, n.memory)
+		cores, memory = max(cores, n.cores), max(memory, n.memory)
 	}
 	used := coordinator.Hardware{
-		Cores: coordinator.Cores(min(t.cores, math.MaxUint32)), Threads: uint32(min(t.cores*n.perCore, math.MaxUint32)),
-		Memory: coordinator.Bytes(t.memory), Devices: make(map[string]uint32, len(n.devices)),
+		Cores: coordinator.Cores(min(cores, math.MaxUint32)), Threads: uint32(min(cores*n.perCore, math.MaxUint32)),
+		Memory: coordinator.Bytes(memory), Devices: make(map[string]uint32, len(n.devices)),
 	}
 	for i, kind := range n.def.kinds {
+		taken := t.devices[i]
 		if t.lock != coordinator.ExclusiveNone {
-			t.devices[i] = max(t.devices[i], n.devices[i])
+			taken = max(taken, n.devices[i])
 		}
-		used.Devices[c.kinds.list[kind]] = uint32(min(t.devices[i], math.MaxUint32))
+		used.Devices[n.names.list[kind]] = uint32(min(taken, math.MaxUint32))
 	}
 	return used
 }

@@ -156,9 +156,25 @@ func (s *Scheduler) lift(h *hold) {
 
 // requeue puts an entry into the queue where it belongs now.
 func (s *Scheduler) requeue(e *entry) {
-	r := e.shape.request(e)
+	was := e.shape
+	if s.c.trials > 0 && was.own { // those like it may have started before it
+		was.held = e.hold != nil
+		return
+	}
+	r := was.request(e)
+	next := was.queue.at(was.taken)
+	if next == e {
+		next = was.queue.at(was.queue.after(was.taken))
+	}
 	s.dequeue(e)
+	was.taken = was.queue.from(next)
 	s.enqueue(e, r)
+	s.c.note(move{kind: moveOther, undo: func() {
+		s.dequeue(e)
+		e.shape = was
+		was.queue.insert(e)
+		was.q.count++
+	}})
 }
 
 // mark counts a hold at each of its victims that still occupies something.
@@ -429,15 +445,6 @@ func (s *Scheduler) startHeld(h *hold) {
 	s.unmark(h)
 	s.c.put(start)
 	e.hold, e.start, e.rule = nil, start, 20
-	s.started = append(s.started, e)
 	sh.taken = sh.queue.after(place{})
-}
-
-// foresee notes when holders start while estimates step forward.
-func (s *Scheduler) foresee() {
-	for _, h := range s.holds {
-		if _, known := s.estimates[h.entry]; !known && h.claim != nil && s.c.clear(h.claim) {
-			s.estimates[h.entry] = s.c.now
-		}
-	}
+	s.begun(e)
 }

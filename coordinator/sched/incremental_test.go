@@ -56,6 +56,7 @@ func (h *history) feed() {
 
 // decide compares the two and carries the plan out.
 func (h *history) decide() {
+	h.whatIf()
 	want := Decide(h.facts)
 	got := h.s.Decide(h.facts.Now)
 	if !slices.EqualFunc(got.Starts, want.Starts, func(a, b Start) bool { return reflect.DeepEqual(a, b) }) {

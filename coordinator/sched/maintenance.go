@@ -112,11 +112,14 @@ func (c *cluster) shutOut(s *shape) bool {
 func (s *Scheduler) clearNodes() {
 	c := s.c
 	for n := range c.draining {
-		s.clearNode(n, 25)
+		if !s.stepping { // nothing new has come there
+			s.clearNode(n, 25)
+		}
 	}
 	for i := range c.windows {
 		w := &c.windows[i]
-		if c.now < since(w.From) || c.now >= since(w.Until) {
+		from := since(w.From)
+		if c.now < from || c.now >= since(w.Until) || s.stepping && c.now > from {
 			continue
 		}
 		if w.Nodes == nil {
@@ -136,9 +139,7 @@ func (s *Scheduler) clearNodes() {
 	})
 	s.stops = slices.CompactFunc(s.stops, func(a, b Stop) bool { return a.ID == b.ID })
 	for i := range s.stops {
-		h := c.claims[s.stops[i].ID]
-		h.ending, h.killAt = true, later(c.now, c.notice)
-		h.recount(c)
+		c.tellEnd(c.claims[s.stops[i].ID], later(c.now, c.notice))
 	}
 }
 

@@ -102,20 +102,19 @@ func (s *Scheduler) passAll(full bool) {
 	s.c.planWork = 0
 	s.c.clearPlans()
 	s.line.size(len(s.c.defs), len(s.c.tokens))
+	s.roomy = s.roomy[:0]
+	s.preempts, s.drops, s.stops, s.reserves = nil, nil, nil, nil
+	s.looks, s.wake = 0, never
 	if full {
 		s.plans = s.plans[:0]
 		for _, g := range s.logged {
 			g.log = g.log[:0]
 		}
 		s.logged = s.logged[:0]
-		s.roomy = s.roomy[:0]
-		s.looks = 0
-		s.clearNodes()
-		s.book()
-		s.settleHolds()
-	} else {
-		s.foresee()
 	}
+	s.clearNodes()
+	s.book()
+	s.settleHolds()
 	for _, q := range s.queues {
 		if q.count > 0 {
 			p := classPass{s: s, q: q, full: full, mode: s.config.Backfill}
@@ -148,9 +147,7 @@ func (p *classPass) run() {
 	}
 	for _, sh := range q.shapes {
 		sh.renew(s.pass)
-		if p.full {
-			sh.assign(c)
-		}
+		sh.assign(c)
 		if !sh.held && sh.party.denied == nil && sh.judge(c) == nil && sh.move(sh.taken) && q.within(sh.head, p.full) {
 			p.heads = append(p.heads, sh)
 		}
@@ -200,7 +197,7 @@ func (p *classPass) visit(sh *shape, e *entry) bool {
 		sh.shut = true
 		return false
 	}
-	if p.full && ahead == nil && !sh.failed && s.preempt(sh, e) {
+	if ahead == nil && !sh.failed && s.preempt(sh, e) {
 		return true
 	}
 	p.looked++
@@ -256,21 +253,34 @@ func (s *Scheduler) try(sh *shape, e *entry, behind, full bool) bool {
 	h := sh.claimFor(e, slices.Clone(found), c.now, to)
 	c.divide(h, plans)
 	c.put(h)
-	if !full {
-		s.estimates[e] = c.now
-		return true
-	}
 	e.start, e.rule = h, 4
 	if behind {
 		e.rule = 15
 	}
-	s.record(sh, e)
+	s.begun(e)
+	if full {
+		s.record(sh, e)
+	}
 	return true
 }
 
-// record notes a start of the decision, for those whose verdicts depend on it.
-func (s *Scheduler) record(sh *shape, e *entry) {
+// begun notes a start of the decision, or of one that estimates step forward to.
+func (s *Scheduler) begun(e *entry) {
 	s.started = append(s.started, e)
+	if s.c.trials > 0 {
+		s.c.claims[e.id] = e.start
+		s.c.note(move{kind: moveStart, h: e.start})
+	}
+	if s.stepping {
+		s.estimates[e] = s.c.now
+		if e.preemptible || e.shape.q.class == coordinator.ClassBatch {
+			s.offered = append(s.offered, s.c.now)
+		}
+	}
+}
+
+// record notes a start, for those whose verdicts depend on it.
+func (s *Scheduler) record(sh *shape, e *entry) {
 	if g := sh.array; g != nil {
 		if len(g.log) == 0 {
 			s.logged = append(s.logged, g)

@@ -237,6 +237,9 @@ func (c *cluster) freeFrom(n *node, s *shape, limit time.Duration) time.Duration
 		return never
 	}
 	c.examined(1)
+	if n.firstEnd <= later(c.now, epsilon) { // its ends move with the clock
+		return c.freeAfter(n, s)
+	}
 	memo := freeMemo{shape: s, changes: n.changes, began: c.began, at: n.memo.at}
 	if n.memo != memo {
 		memo.at = c.freeAfter(n, s)

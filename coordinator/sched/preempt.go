@@ -23,6 +23,8 @@ type attempt struct {
 	their    float64       // priority of that one
 	waits    bool          // it fits once those are gone that end anyhow
 	until    time.Duration // then
+	wake     time.Duration // when the first of those who are protected is not any more
+	nobody   bool          // gives way, and time alone changes nothing about it
 }
 
 // preemption looks for the victims that make room for one entry.
@@ -44,15 +46,16 @@ type preemption struct {
 
 // preempt makes a plan for a blocked entry, if there is one: the victims end and the room is held from now on.
 func (s *Scheduler) preempt(sh *shape, e *entry) bool {
-	if !s.mayPreempt(sh, e) || s.looks > preemptWork {
+	if !s.mayPreempt(sh, e) || s.looks > preemptWork || s.inVain(sh, e) {
 		return false
 	}
+	before := s.looks
 	p := preemption{
 		s: s, c: s.c, sh: sh, plans: s.c.anyPlans() && s.respectsPlans(sh.q.class), to: later(later(s.c.now, s.c.notice), sh.span),
 		by:   contender{class: sh.q.class, preempts: e.preempts, priority: s.rules.aged(e.priority, e.submitted, s.c.now)},
 		best: noToll(),
 	}
-	p.seen.priority = p.by.priority
+	p.seen.priority, p.seen.wake, p.seen.nobody = p.by.priority, never, true
 	switch {
 	case sh.count == 1 && p.tokensWill():
 		p.single()
@@ -60,11 +63,45 @@ func (s *Scheduler) preempt(sh *shape, e *entry) bool {
 		p.general()
 	}
 	sh.tried = &p.seen
+	s.noteVain(sh, e, s.looks-before)
 	if p.seen.waits || p.found == nil {
 		return false
 	}
 	s.carryOut(&p, e)
 	return true
+}
+
+// inVain reports whether estimates have come to an attempt that is known to fail.
+func (s *Scheduler) inVain(sh *shape, e *entry) bool {
+	f := &sh.vain
+	if !s.stepping || f.of != e || f.booking != sh.party.booking {
+		return false
+	}
+	until := f.until
+	if f.offered < len(s.offered) {
+		until = min(until, s.rules.exposed(s.offered[f.offered], f.booking != nil))
+	}
+	if s.c.now >= until {
+		return false
+	}
+	s.wake = min(s.wake, until)
+	return true
+}
+
+// noteVain notes when an attempt that failed is worth another one.
+func (s *Scheduler) noteVain(sh *shape, e *entry, looks int) {
+	a := sh.tried
+	if !a.waits {
+		s.wake = min(s.wake, a.wake)
+	}
+	if !s.stepping {
+		return
+	}
+	s.c.work += looks
+	sh.vain = futile{}
+	if a.nobody && !a.waits {
+		sh.vain = futile{of: e, booking: sh.party.booking, until: a.wake, offered: len(s.offered)}
+	}
 }
 
 // mayPreempt is false for those who have a right to nobody's room.
@@ -93,6 +130,7 @@ func (p *preemption) eligible(list []prey, claims []*claim) []prey {
 			p.refused(h, why)
 			continue
 		}
+		p.seen.nobody = false
 		list = append(list, preyOf(h, now))
 	}
 	return list
@@ -101,6 +139,13 @@ func (p *preemption) eligible(list []prey, claims []*claim) []prey {
 // refused remembers the one that comes nearest to giving way: by conditions met, then the lowest priority, then id.
 func (p *preemption) refused(h *claim, why refusal) {
 	a := &p.seen
+	switch why {
+	case refusedMinRuntime:
+		a.wake = min(a.wake, p.s.rules.exposed(h.started, p.sh.party.booking != nil))
+	case refusedThreshold, refusedRank, refusedGap:
+		a.nobody = a.nobody && (p.s.rules.ageRate == 0 || why != refusedThreshold && h.submitted != noAge)
+	case mayPreempt, refusedClass, refusedDisabled, refusedGroup, refusedUnmarked, refusedSpent:
+	}
 	if a.closest != nil && why < a.why {
 		return
 	}
@@ -219,13 +264,20 @@ func (p *preemption) single() {
 
 // usable reports whether the work could go to a node once its victims are gone.
 func (p *preemption) usable(n *node) bool {
-	return n.schedulable && !p.sh.excludes(n) && n.large(p.sh.need) && n.opens(later(p.c.now, p.c.notice), p.sh.proto.Walltime)
+	if !n.schedulable || p.sh.excludes(n) || !n.large(p.sh.need) {
+		return false
+	}
+	w := n.closedBy(later(p.c.now, p.c.notice), p.sh.proto.Walltime)
+	if w != nil {
+		p.seen.wake = min(p.seen.wake, w.until-p.c.notice)
+	}
+	return w == nil
 }
 
 // weigh finds the victims of one node and reports whether none at all are needed.
 func (p *preemption) weigh(n *node) bool {
 	steady := p.steady(n)
-	if steady && p.best.count < math.MaxInt && p.cannotWin(n) {
+	if steady && len(p.sh.need.tokens) == 0 && p.best.count < math.MaxInt && p.cannotWin(n) {
 		return false
 	}
 	p.scratch = p.eligible(p.scratch[:0], n.claims)
@@ -429,8 +481,7 @@ func (s *Scheduler) carryOut(p *preemption, e *entry) {
 			ID: h.id, Class: h.class, Why: kind, Priority: priority, Gap: number(out.Priority - priority),
 			Lost: lostOf(&list[i]), KillAt: s.now.Add(c.notice),
 		})
-		h.ending, h.killAt = true, killAt
-		h.recount(c)
+		c.tellEnd(h, killAt)
 	}
 	s.lay(p, &out, e)
 	s.preempts = append(s.preempts, out)

@@ -105,26 +105,33 @@ func checkPreempts(s Snapshot, plan Plan) string {
 	for _, r := range s.Requests {
 		requests[r.ID] = r
 	}
-	lasting := func(spare coordinator.AllocationID) []Placement {
+	// With the plans up to one of them carried out, those of later ones are not known.
+	lasting := func(spare coordinator.AllocationID, upTo int) []Placement {
 		var list []Placement
-		for _, p := range after.Placements {
-			if !endsAnyhow(after, p) || p.ID == spare {
+		before := s
+		before.Holds = nil
+		for _, h := range after.Holds {
+			i := slices.IndexFunc(plan.Preempts, func(p Preempt) bool { return p.For == h.For })
+			if i > upTo {
+				continue
+			}
+			before.Holds = append(before.Holds, h)
+			if p, ok := heldPlacement(s, h); ok {
+				list = append(list, p)
+			}
+		}
+		for _, p := range Apply(s, Plan{Starts: plan.Starts, Stops: plan.Stops, Preempts: plan.Preempts[:upTo+1]}).Placements {
+			if !endsAnyhow(before, p) || p.ID == spare {
 				list = append(list, p)
 			}
 		}
 		return list
 	}
-	var held []Placement
-	for _, h := range after.Holds {
-		if p, ok := heldPlacement(s, h); ok {
-			held = append(held, p)
-		}
-	}
 	sound := conflict(s, s.Placements) == ""
 	planned := s.Config.Backfill != coordinator.BackfillNone ||
 		slices.ContainsFunc(s.Requests, func(r Request) bool { return r.Class == coordinator.ClassReserved })
 	told := map[coordinator.AllocationID]bool{}
-	for _, p := range plan.Preempts {
+	for k, p := range plan.Preempts {
 		r, ok := requests[p.For]
 		switch {
 		case !ok || slices.ContainsFunc(plan.Starts, func(st Start) bool { return st.ID == p.For }):
@@ -149,13 +156,13 @@ func checkPreempts(s Snapshot, plan Plan) string {
 			told[v.ID] = true
 			// With anyone of them spared the plan would not work out on its nodes.
 			// Plans that are respected are not in this sum.
-			if sound && !planned && conflict(s, append(lasting(v.ID), held...)) == "" && !tighter(s, r) {
+			if sound && !planned && conflict(s, lasting(v.ID, k)) == "" && !tighter(s, r) {
 				return fmt.Sprintf("%s gives way to %s in vain", v.ID, p.For)
 			}
 		}
 	}
 	if sound {
-		if broken := conflict(s, append(lasting(""), held...)); broken != "" {
+		if broken := conflict(s, lasting("", len(plan.Preempts)-1)); broken != "" {
 			return "what is held does not fit once victims are gone: " + broken
 		}
 	}

@@ -85,6 +85,14 @@ func (o *ordered) at(p place) *entry {
 	return o.chunks[p.chunk][p.at]
 }
 
+// from is the place of an entry, the end for nil.
+func (o *ordered) from(e *entry) place {
+	if e == nil {
+		return place{len(o.chunks), 0}
+	}
+	return o.find(e)
+}
+
 // after is the next place.
 func (o *ordered) after(p place) place {
 	if p.at+1 < len(o.chunks[p.chunk]) {
@@ -162,7 +170,7 @@ type classQueue struct {
 func (q *classQueue) position(e *entry) int {
 	n := 1
 	for _, s := range q.shapes {
-		n += s.queue.before(s.queue.find(e))
+		n += max(0, s.queue.before(s.queue.find(e))-s.queue.before(s.taken))
 	}
 	return n
 }

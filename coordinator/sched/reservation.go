@@ -505,7 +505,7 @@ func (s *shape) assign(c *cluster) {
 	}
 	for i := range c.reservations { // oldest first
 		r := &c.reservations[i]
-		if !r.serves(&s.proto) || since(r.Until) <= c.began {
+		if !r.serves(&s.proto) || since(r.Until) <= c.now {
 			continue
 		}
 		var refused *Verdict
@@ -537,7 +537,7 @@ func (c *cluster) bookingOf(r *Reservation, s *shape) (*booking, *Verdict) {
 		return nil, &Verdict{Reason: ReasonNoAdmissibleDefinition, Rule: 10, Text: fmt.Sprintf(
 			"reservation %s is of definition %s, which does not admit it", r.called(), r.Definition)}
 	}
-	if from := since(r.From); from > c.began {
+	if from := since(r.From); from > c.now {
 		return nil, &Verdict{Reason: ReasonReservation, Rule: 10, Text: fmt.Sprintf(
 			"reservation %s begins at %s", r.called(), r.From.UTC().Format(momentLayout))}
 	}

@@ -36,12 +36,16 @@ type Scheduler struct {
 	stops    []Stop
 	reserves []Reserve
 	preempts []Preempt
-	looks    int // at nodes, by preemption in this decision
+	looks    int           // at nodes, by preemption in this decision
+	wake     time.Duration // when somebody stops being protected whom a head may preempt
+	empty    []*shape      // that nobody has any more, once a trial is over
 
 	estimates map[*entry]time.Duration // of the last decision; nil: not worked out
 	complete  bool                     // there are no more
 	spent     bool                     // estimates have used up their work
 	limit     int                      // of work for estimates
+	stepping  bool                     // they are being worked out
+	offered   []time.Duration          // since then, starts of those who may have to give way
 }
 
 // workflow is what waits of a workflow, and how much of it asks for or holds nodes for the workflow alone.
@@ -99,6 +103,11 @@ func (s *Scheduler) RemoveNode(id coordinator.NodeID) {
 func (s *Scheduler) Submit(r Request) {
 	s.End(r.ID)
 	s.Withdraw(r.ID)
+	s.add(&r)
+}
+
+// add puts a request into the queue.
+func (s *Scheduler) add(r *Request) *entry {
 	if math.IsNaN(r.Priority) {
 		r.Priority = 0
 	}
@@ -106,7 +115,7 @@ func (s *Scheduler) Submit(r Request) {
 		id: r.ID, workflow: r.Workflow, priority: r.Priority, submitted: since(r.Submitted), order: r.Order, returned: r.Returned,
 		rank: rankOf(r.Priority, s.config.AgeRate, since(r.Submitted)),
 	}
-	e.standing = s.standingOf(&r)
+	e.standing = s.standingOf(r)
 	s.entries[e.id] = e
 	w := s.workflowOf(e.workflow)
 	e.next = w.first
@@ -114,10 +123,16 @@ func (s *Scheduler) Submit(r Request) {
 		e.next.prev = e
 	}
 	w.first = e
-	s.enqueue(e, r)
+	s.enqueue(e, *r)
+	s.c.note(move{kind: moveOther, undo: func() {
+		s.dequeue(e)
+		s.forget(e)
+		s.dropWorkflow(e.workflow)
+	}})
 	if r.Resources.Exclusive == coordinator.ExclusiveWorkflow {
 		s.hold(e.workflow, 1)
 	}
+	return e
 }
 
 // Withdraw tells that a request no longer waits.
@@ -209,12 +224,12 @@ func (s *Scheduler) hold(id coordinator.WorkflowID, more int) {
 	w := s.workflowOf(id)
 	before := w.exclusive > 0
 	w.exclusive += more
+	s.c.note(move{kind: moveOther, undo: func() { w.exclusive -= more }})
 	if before == (w.exclusive > 0) {
 		return
 	}
 	for e := w.first; e != nil; e = e.next {
-		s.dequeue(e)
-		s.enqueue(e, e.shape.request(e))
+		s.requeue(e)
 	}
 }
 
@@ -249,7 +264,11 @@ func (s *Scheduler) dequeue(e *entry) {
 
 // dropShape forgets a shape that nobody has any more.
 func (s *Scheduler) dropShape(sh *shape) {
-	if sh.queue.count > 0 || sh.q == nil {
+	if sh.queue.count > 0 || s.shaper.byKey[sh.key] != sh {
+		return
+	}
+	if s.c.trials > 0 {
+		s.empty = append(s.empty, sh)
 		return
 	}
 	list := sh.q.shapes
@@ -292,16 +311,9 @@ func (s *Scheduler) queueOf(class coordinator.Class) *classQueue {
 // Decide says which requests start now and where; they count as placed at once. A caller that cannot carry
 // the plan out makes a new Scheduler from what is true.
 func (s *Scheduler) Decide(now time.Time) Plan {
-	s.touch()
-	s.now, s.c.began = now, since(now)
-	s.c.now = s.c.began
-	s.started = s.started[:0]
-	s.passAll(true)
-	slices.SortFunc(s.started, func(a, b *entry) int {
-		return cmp.Or(cmp.Compare(a.shape.q.class, b.shape.q.class), a.compare(b))
-	})
-	starts := make([]Start, 0, len(s.started))
-	for _, e := range s.started {
+	started := s.decide(now)
+	starts := make([]Start, 0, len(started))
+	for _, e := range started {
 		starts = append(starts, s.settle(e))
 	}
 	for _, q := range s.queues {
@@ -324,12 +336,29 @@ func (s *Scheduler) Decide(now time.Time) Plan {
 	return plan
 }
 
+// decide goes through the queues as of a time and says, in order, who starts.
+func (s *Scheduler) decide(now time.Time) []*entry {
+	s.touch()
+	s.now, s.c.began = now, since(now)
+	s.c.now = s.c.began
+	s.started = s.started[:0]
+	s.passAll(true)
+	slices.SortFunc(s.started, func(a, b *entry) int {
+		return cmp.Or(cmp.Compare(a.shape.q.class, b.shape.q.class), a.compare(b))
+	})
+	return s.started
+}
+
 // settle makes a start a placement.
 func (s *Scheduler) settle(e *entry) Start {
-	h := e.start
-	s.c.claims[h.id] = h
+	s.c.claims[e.id] = e.start
 	s.forget(e)
 	s.dropWorkflow(e.workflow) // it is exclusive still if it was
+	return e.startOf()
+}
+
+func (e *entry) startOf() Start {
+	h := e.start
 	ids := make([]coordinator.NodeID, len(h.nodes))
 	for i, n := range h.nodes {
 		ids[i] = n.id
@@ -340,6 +369,14 @@ func (s *Scheduler) settle(e *entry) Start {
 // Decide says which requests start now and where, and why the others wait. The same snapshot
 // gives the same plan, whatever the order of its slices.
 func Decide(snap Snapshot) Plan {
+	s := load(&snap)
+	plan := s.Decide(snap.Now)
+	plan.Waits = s.waits(nearestShapes)
+	return plan
+}
+
+// load makes a scheduler that knows a snapshot.
+func load(snap *Snapshot) *Scheduler {
 	s := New()
 	s.Configure(snap.Config, snap.Definitions, snap.Tokens)
 	if snap.Reservations != nil {
@@ -360,7 +397,5 @@ func Decide(snap Snapshot) Plan {
 	for i := range snap.Holds {
 		s.SetHold(snap.Holds[i])
 	}
-	plan := s.Decide(snap.Now)
-	plan.Waits = s.waits(nearestShapes)
-	return plan
+	return s
 }

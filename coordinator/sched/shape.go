@@ -42,7 +42,17 @@ type shape struct {
 	taken place  // those before it have started
 	party party
 	held  bool // somebody for whom room is held: it stands outside the order
+	own   bool // it was made for one such
+	vain  futile
 	passed
+}
+
+// futile is an attempt to make room in vain, as estimates step forward: nobody could be a victim.
+type futile struct {
+	of      *entry // nil: there was none
+	booking *booking
+	until   time.Duration // somebody loses protection
+	offered int           // who started later was not asked
 }
 
 // passed is what became of a shape in a pass.
@@ -165,7 +175,7 @@ func (f *shaper) shapeOf(r *Request, apart, held bool) *shape {
 		span: never, defs: f.candidates(r), array: f.c.arrayOf(r.Array), limit: r.ArrayLimit,
 		// Where workflows do not matter, any one of those alike stands for the others: none of
 		// them is the workflow of an exclusive holder.
-		workflow: r.Workflow, held: held, party: party{class: r.Class},
+		workflow: r.Workflow, held: held, own: held, party: party{class: r.Class},
 	}
 	s.need.loose = r.Loose
 	if r.Walltime > 0 {

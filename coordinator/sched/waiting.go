@@ -54,6 +54,9 @@ func (s *Scheduler) Waiting(now time.Time, class coordinator.Class, after coordi
 	return waits
 }
 
+// Length is how many wait in a class.
+func (s *Scheduler) Length(class coordinator.Class) int { return s.queueOf(class).count }
+
 // waits lists everything that waits.
 func (s *Scheduler) waits(nearest int) []Wait {
 	if !s.config.NoEstimates {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"substrate/coordinator"
+	"substrate/coordinator/config/access"
 	"substrate/coordinator/engine"
 	"substrate/proto/apiv1"
 )
@@ -74,6 +75,28 @@ func (s configService) SuggestConfig(ctx context.Context, _ *apiv1.SuggestConfig
 		return nil, err
 	}
 	return sameFields(suggestion, &apiv1.SuggestConfigResponse{})
+}
+
+func (s configService) AuditPolicies(ctx context.Context, r *apiv1.AuditPoliciesRequest) (*apiv1.AuditPoliciesResponse, error) {
+	rows, next, err := s.plans.AuditPolicies(ctx, callerOf(ctx), engine.AuditPolicies{
+		Organization: r.GetOrganization(), Group: r.GetGroup(), Page: pageOf(r.GetPageSize(), r.GetPageToken()),
+		Filter: access.Filter{Definition: coordinator.DefinitionID(r.GetDefinition()), Reachable: r.GetReachable(), Flagged: r.GetFlagged()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.AuditPoliciesResponse{Rows: each(rows, reachToProto), NextPageToken: next}, nil
+}
+
+func reachToProto(r access.Row) *apiv1.PolicyReach {
+	return &apiv1.PolicyReach{
+		Organization: r.Owner.OrganizationSlug, OrganizationId: string(r.Owner.Organization),
+		Group: r.Owner.GroupSlug, GroupId: string(r.Owner.Group), Definition: string(r.Definition), CostPerHour: r.CostPerHour,
+		Reach: string(r.Reach), GrantRefusal: r.Grant, Policy: r.Policy, DependsOn: r.On,
+		Findings: each(r.Findings, func(f access.Finding) *apiv1.PolicyFinding {
+			return &apiv1.PolicyFinding{Code: f.Code, Message: f.Message, Fix: f.Fix}
+		}),
+	}
 }
 
 // sameFields fills a message from a value whose JSON has the message's field names. A field that the message

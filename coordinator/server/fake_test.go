@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/config/access"
 	"substrate/coordinator/config/fleet"
 	"substrate/coordinator/engine"
 	"substrate/strictyaml"
@@ -60,6 +61,7 @@ type fakeEngine struct {
 	cancelMaintenanceFunc   func(context.Context, engine.Caller, string) (engine.MaintenanceView, error)
 	statusHistoryFunc       func(context.Context, engine.Caller, engine.Page) ([]engine.StatusEntry, string, error)
 	addStatusNoteFunc       func(context.Context, engine.Caller, string) (engine.StatusEntry, error)
+	auditPoliciesFunc       func(context.Context, engine.Caller, engine.AuditPolicies) ([]access.Row, string, error)
 }
 
 var _ Engine = (*fakeEngine)(nil)
@@ -94,6 +96,13 @@ func (f *fakeEngine) PlanConfig(a0 context.Context, a1 engine.Caller, a2 string,
 		return nil, unset("PlanConfig")
 	}
 	return f.planConfigFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) AuditPolicies(a0 context.Context, a1 engine.Caller, a2 engine.AuditPolicies) ([]access.Row, string, error) {
+	if f.auditPoliciesFunc == nil {
+		return nil, "", unset("AuditPolicies")
+	}
+	return f.auditPoliciesFunc(a0, a1, a2)
 }
 
 func (f *fakeEngine) SuggestConfig(a0 context.Context, a1 engine.Caller) (*fleet.Suggestion, error) {

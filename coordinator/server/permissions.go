@@ -21,6 +21,7 @@ func permissions() auth.Table {
 		apiv1.Config_ValidateConfig_FullMethodName:      auth.PermissionAdminCluster,
 		apiv1.Config_PlanConfig_FullMethodName:          auth.PermissionAdminCluster,
 		apiv1.Config_SuggestConfig_FullMethodName:       auth.PermissionAdminCluster,
+		apiv1.Config_AuditPolicies_FullMethodName:       auth.PermissionAdminCluster,
 
 		apiv1.Nodes_ListNodes_FullMethodName:         auth.PermissionUser,
 		apiv1.Nodes_GetNode_FullMethodName:           auth.PermissionUser,

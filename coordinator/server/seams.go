@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/config/access"
 	"substrate/coordinator/config/fleet"
 	"substrate/coordinator/engine"
 	"substrate/strictyaml"
@@ -43,6 +44,7 @@ type configAPI interface {
 type planAPI interface {
 	PlanConfig(ctx context.Context, c engine.Caller, file string, yaml []byte) (*fleet.Plan, error)
 	SuggestConfig(context.Context, engine.Caller) (*fleet.Suggestion, error)
+	AuditPolicies(context.Context, engine.Caller, engine.AuditPolicies) ([]access.Row, string, error)
 }
 
 type nodeAPI interface {

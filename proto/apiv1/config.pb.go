@@ -22,6 +22,336 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type AuditPoliciesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Organization  string                 `protobuf:"bytes,1,opt,name=organization,proto3" json:"organization,omitempty"` // slug or id; all
+	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`               // slug or id in it
+	Definition    string                 `protobuf:"bytes,3,opt,name=definition,proto3" json:"definition,omitempty"`     // id, or id as configured
+	Reachable     bool                   `protobuf:"varint,4,opt,name=reachable,proto3" json:"reachable,omitempty"`      // leave out what is never admitted
+	Flagged       bool                   `protobuf:"varint,5,opt,name=flagged,proto3" json:"flagged,omitempty"`          // only rows with findings
+	PageSize      uint32                 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string                 `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditPoliciesRequest) Reset() {
+	*x = AuditPoliciesRequest{}
+	mi := &file_apiv1_config_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditPoliciesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditPoliciesRequest) ProtoMessage() {}
+
+func (x *AuditPoliciesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditPoliciesRequest.ProtoReflect.Descriptor instead.
+func (*AuditPoliciesRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *AuditPoliciesRequest) GetOrganization() string {
+	if x != nil {
+		return x.Organization
+	}
+	return ""
+}
+
+func (x *AuditPoliciesRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *AuditPoliciesRequest) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+func (x *AuditPoliciesRequest) GetReachable() bool {
+	if x != nil {
+		return x.Reachable
+	}
+	return false
+}
+
+func (x *AuditPoliciesRequest) GetFlagged() bool {
+	if x != nil {
+		return x.Flagged
+	}
+	return false
+}
+
+func (x *AuditPoliciesRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *AuditPoliciesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// A page may be short, or empty, and not the last.
+type AuditPoliciesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          []*PolicyReach         `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditPoliciesResponse) Reset() {
+	*x = AuditPoliciesResponse{}
+	mi := &file_apiv1_config_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditPoliciesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditPoliciesResponse) ProtoMessage() {}
+
+func (x *AuditPoliciesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditPoliciesResponse.ProtoReflect.Descriptor instead.
+func (*AuditPoliciesResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *AuditPoliciesResponse) GetRows() []*PolicyReach {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *AuditPoliciesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// PolicyReach is one owner and one definition.
+type PolicyReach struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Organization   string                 `protobuf:"bytes,1,opt,name=organization,proto3" json:"organization,omitempty"`
+	OrganizationId string                 `protobuf:"bytes,2,opt,name=organization_id,json=organizationId,proto3" json:"organization_id,omitempty"`
+	Group          string                 `protobuf:"bytes,3,opt,name=group,proto3" json:"group,omitempty"`
+	GroupId        string                 `protobuf:"bytes,4,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	Definition     string                 `protobuf:"bytes,5,opt,name=definition,proto3" json:"definition,omitempty"`
+	CostPerHour    *float64               `protobuf:"fixed64,6,opt,name=cost_per_hour,json=costPerHour,proto3,oneof" json:"cost_per_hour,omitempty"` // USD
+	Reach          string                 `protobuf:"bytes,7,opt,name=reach,proto3" json:"reach,omitempty"`                                          // always, depends, never
+	GrantRefusal   string                 `protobuf:"bytes,8,opt,name=grant_refusal,json=grantRefusal,proto3" json:"grant_refusal,omitempty"`        // "" where the grant names the definition
+	Policy         string                 `protobuf:"bytes,9,opt,name=policy,proto3" json:"policy,omitempty"`                                        // none, always, depends, never, fails
+	DependsOn      []string               `protobuf:"bytes,10,rep,name=depends_on,json=dependsOn,proto3" json:"depends_on,omitempty"`
+	Findings       []*PolicyFinding       `protobuf:"bytes,11,rep,name=findings,proto3" json:"findings,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *PolicyReach) Reset() {
+	*x = PolicyReach{}
+	mi := &file_apiv1_config_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyReach) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyReach) ProtoMessage() {}
+
+func (x *PolicyReach) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyReach.ProtoReflect.Descriptor instead.
+func (*PolicyReach) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PolicyReach) GetOrganization() string {
+	if x != nil {
+		return x.Organization
+	}
+	return ""
+}
+
+func (x *PolicyReach) GetOrganizationId() string {
+	if x != nil {
+		return x.OrganizationId
+	}
+	return ""
+}
+
+func (x *PolicyReach) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *PolicyReach) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
+	}
+	return ""
+}
+
+func (x *PolicyReach) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+func (x *PolicyReach) GetCostPerHour() float64 {
+	if x != nil && x.CostPerHour != nil {
+		return *x.CostPerHour
+	}
+	return 0
+}
+
+func (x *PolicyReach) GetReach() string {
+	if x != nil {
+		return x.Reach
+	}
+	return ""
+}
+
+func (x *PolicyReach) GetGrantRefusal() string {
+	if x != nil {
+		return x.GrantRefusal
+	}
+	return ""
+}
+
+func (x *PolicyReach) GetPolicy() string {
+	if x != nil {
+		return x.Policy
+	}
+	return ""
+}
+
+func (x *PolicyReach) GetDependsOn() []string {
+	if x != nil {
+		return x.DependsOn
+	}
+	return nil
+}
+
+func (x *PolicyReach) GetFindings() []*PolicyFinding {
+	if x != nil {
+		return x.Findings
+	}
+	return nil
+}
+
+type PolicyFinding struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Code          string                 `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
+	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Fix           string                 `protobuf:"bytes,3,opt,name=fix,proto3" json:"fix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyFinding) Reset() {
+	*x = PolicyFinding{}
+	mi := &file_apiv1_config_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyFinding) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyFinding) ProtoMessage() {}
+
+func (x *PolicyFinding) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyFinding.ProtoReflect.Descriptor instead.
+func (*PolicyFinding) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *PolicyFinding) GetCode() string {
+	if x != nil {
+		return x.Code
+	}
+	return ""
+}
+
+func (x *PolicyFinding) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *PolicyFinding) GetFix() string {
+	if x != nil {
+		return x.Fix
+	}
+	return ""
+}
+
 type SetConfigRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Yaml          []byte                 `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"`
@@ -34,7 +364,7 @@ type SetConfigRequest struct {
 
 func (x *SetConfigRequest) Reset() {
 	*x = SetConfigRequest{}
-	mi := &file_apiv1_config_proto_msgTypes[0]
+	mi := &file_apiv1_config_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -46,7 +376,7 @@ func (x *SetConfigRequest) String() string {
 func (*SetConfigRequest) ProtoMessage() {}
 
 func (x *SetConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[0]
+	mi := &file_apiv1_config_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -59,7 +389,7 @@ func (x *SetConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConfigRequest.ProtoReflect.Descriptor instead.
 func (*SetConfigRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{0}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SetConfigRequest) GetYaml() []byte {
@@ -102,7 +432,7 @@ type SetConfigResponse struct {
 
 func (x *SetConfigResponse) Reset() {
 	*x = SetConfigResponse{}
-	mi := &file_apiv1_config_proto_msgTypes[1]
+	mi := &file_apiv1_config_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -114,7 +444,7 @@ func (x *SetConfigResponse) String() string {
 func (*SetConfigResponse) ProtoMessage() {}
 
 func (x *SetConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[1]
+	mi := &file_apiv1_config_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -127,7 +457,7 @@ func (x *SetConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetConfigResponse.ProtoReflect.Descriptor instead.
 func (*SetConfigResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{1}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SetConfigResponse) GetRevision() *ConfigRevision {
@@ -168,7 +498,7 @@ type UngrantedDefinition struct {
 
 func (x *UngrantedDefinition) Reset() {
 	*x = UngrantedDefinition{}
-	mi := &file_apiv1_config_proto_msgTypes[2]
+	mi := &file_apiv1_config_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -180,7 +510,7 @@ func (x *UngrantedDefinition) String() string {
 func (*UngrantedDefinition) ProtoMessage() {}
 
 func (x *UngrantedDefinition) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[2]
+	mi := &file_apiv1_config_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -193,7 +523,7 @@ func (x *UngrantedDefinition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UngrantedDefinition.ProtoReflect.Descriptor instead.
 func (*UngrantedDefinition) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{2}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *UngrantedDefinition) GetDefinition() string {
@@ -219,7 +549,7 @@ type GetConfigRequest struct {
 
 func (x *GetConfigRequest) Reset() {
 	*x = GetConfigRequest{}
-	mi := &file_apiv1_config_proto_msgTypes[3]
+	mi := &file_apiv1_config_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -231,7 +561,7 @@ func (x *GetConfigRequest) String() string {
 func (*GetConfigRequest) ProtoMessage() {}
 
 func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[3]
+	mi := &file_apiv1_config_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -244,7 +574,7 @@ func (x *GetConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigRequest.ProtoReflect.Descriptor instead.
 func (*GetConfigRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{3}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetConfigRequest) GetRevision() uint64 {
@@ -264,7 +594,7 @@ type GetConfigResponse struct {
 
 func (x *GetConfigResponse) Reset() {
 	*x = GetConfigResponse{}
-	mi := &file_apiv1_config_proto_msgTypes[4]
+	mi := &file_apiv1_config_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -276,7 +606,7 @@ func (x *GetConfigResponse) String() string {
 func (*GetConfigResponse) ProtoMessage() {}
 
 func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[4]
+	mi := &file_apiv1_config_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -289,7 +619,7 @@ func (x *GetConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetConfigResponse.ProtoReflect.Descriptor instead.
 func (*GetConfigResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{4}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetConfigResponse) GetRevision() *ConfigRevision {
@@ -316,7 +646,7 @@ type ListConfigRevisionsRequest struct {
 
 func (x *ListConfigRevisionsRequest) Reset() {
 	*x = ListConfigRevisionsRequest{}
-	mi := &file_apiv1_config_proto_msgTypes[5]
+	mi := &file_apiv1_config_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -328,7 +658,7 @@ func (x *ListConfigRevisionsRequest) String() string {
 func (*ListConfigRevisionsRequest) ProtoMessage() {}
 
 func (x *ListConfigRevisionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[5]
+	mi := &file_apiv1_config_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -341,7 +671,7 @@ func (x *ListConfigRevisionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListConfigRevisionsRequest.ProtoReflect.Descriptor instead.
 func (*ListConfigRevisionsRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{5}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListConfigRevisionsRequest) GetPageSize() uint32 {
@@ -368,7 +698,7 @@ type ListConfigRevisionsResponse struct {
 
 func (x *ListConfigRevisionsResponse) Reset() {
 	*x = ListConfigRevisionsResponse{}
-	mi := &file_apiv1_config_proto_msgTypes[6]
+	mi := &file_apiv1_config_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -380,7 +710,7 @@ func (x *ListConfigRevisionsResponse) String() string {
 func (*ListConfigRevisionsResponse) ProtoMessage() {}
 
 func (x *ListConfigRevisionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[6]
+	mi := &file_apiv1_config_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -393,7 +723,7 @@ func (x *ListConfigRevisionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListConfigRevisionsResponse.ProtoReflect.Descriptor instead.
 func (*ListConfigRevisionsResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{6}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListConfigRevisionsResponse) GetRevisions() []*ConfigRevision {
@@ -420,7 +750,7 @@ type ValidateConfigRequest struct {
 
 func (x *ValidateConfigRequest) Reset() {
 	*x = ValidateConfigRequest{}
-	mi := &file_apiv1_config_proto_msgTypes[7]
+	mi := &file_apiv1_config_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -432,7 +762,7 @@ func (x *ValidateConfigRequest) String() string {
 func (*ValidateConfigRequest) ProtoMessage() {}
 
 func (x *ValidateConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[7]
+	mi := &file_apiv1_config_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -445,7 +775,7 @@ func (x *ValidateConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateConfigRequest.ProtoReflect.Descriptor instead.
 func (*ValidateConfigRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{7}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ValidateConfigRequest) GetYaml() []byte {
@@ -471,7 +801,7 @@ type ValidateConfigResponse struct {
 
 func (x *ValidateConfigResponse) Reset() {
 	*x = ValidateConfigResponse{}
-	mi := &file_apiv1_config_proto_msgTypes[8]
+	mi := &file_apiv1_config_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -483,7 +813,7 @@ func (x *ValidateConfigResponse) String() string {
 func (*ValidateConfigResponse) ProtoMessage() {}
 
 func (x *ValidateConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[8]
+	mi := &file_apiv1_config_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -496,7 +826,7 @@ func (x *ValidateConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateConfigResponse.ProtoReflect.Descriptor instead.
 func (*ValidateConfigResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{8}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ValidateConfigResponse) GetDiagnostics() []*Diagnostic {
@@ -519,7 +849,7 @@ type ConfigRevision struct {
 
 func (x *ConfigRevision) Reset() {
 	*x = ConfigRevision{}
-	mi := &file_apiv1_config_proto_msgTypes[9]
+	mi := &file_apiv1_config_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -531,7 +861,7 @@ func (x *ConfigRevision) String() string {
 func (*ConfigRevision) ProtoMessage() {}
 
 func (x *ConfigRevision) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[9]
+	mi := &file_apiv1_config_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -544,7 +874,7 @@ func (x *ConfigRevision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigRevision.ProtoReflect.Descriptor instead.
 func (*ConfigRevision) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{9}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ConfigRevision) GetRevision() uint64 {
@@ -599,7 +929,7 @@ type Diagnostic struct {
 
 func (x *Diagnostic) Reset() {
 	*x = Diagnostic{}
-	mi := &file_apiv1_config_proto_msgTypes[10]
+	mi := &file_apiv1_config_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -611,7 +941,7 @@ func (x *Diagnostic) String() string {
 func (*Diagnostic) ProtoMessage() {}
 
 func (x *Diagnostic) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[10]
+	mi := &file_apiv1_config_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -624,7 +954,7 @@ func (x *Diagnostic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Diagnostic.ProtoReflect.Descriptor instead.
 func (*Diagnostic) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{10}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Diagnostic) GetSeverity() string {
@@ -693,7 +1023,7 @@ type PlanConfigRequest struct {
 
 func (x *PlanConfigRequest) Reset() {
 	*x = PlanConfigRequest{}
-	mi := &file_apiv1_config_proto_msgTypes[11]
+	mi := &file_apiv1_config_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -705,7 +1035,7 @@ func (x *PlanConfigRequest) String() string {
 func (*PlanConfigRequest) ProtoMessage() {}
 
 func (x *PlanConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[11]
+	mi := &file_apiv1_config_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -718,7 +1048,7 @@ func (x *PlanConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanConfigRequest.ProtoReflect.Descriptor instead.
 func (*PlanConfigRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{11}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *PlanConfigRequest) GetYaml() []byte {
@@ -762,7 +1092,7 @@ type PlanConfigResponse struct {
 
 func (x *PlanConfigResponse) Reset() {
 	*x = PlanConfigResponse{}
-	mi := &file_apiv1_config_proto_msgTypes[12]
+	mi := &file_apiv1_config_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -774,7 +1104,7 @@ func (x *PlanConfigResponse) String() string {
 func (*PlanConfigResponse) ProtoMessage() {}
 
 func (x *PlanConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[12]
+	mi := &file_apiv1_config_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -787,7 +1117,7 @@ func (x *PlanConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanConfigResponse.ProtoReflect.Descriptor instead.
 func (*PlanConfigResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{12}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PlanConfigResponse) GetChanged() bool {
@@ -920,7 +1250,7 @@ type DefinitionChange struct {
 
 func (x *DefinitionChange) Reset() {
 	*x = DefinitionChange{}
-	mi := &file_apiv1_config_proto_msgTypes[13]
+	mi := &file_apiv1_config_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -932,7 +1262,7 @@ func (x *DefinitionChange) String() string {
 func (*DefinitionChange) ProtoMessage() {}
 
 func (x *DefinitionChange) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[13]
+	mi := &file_apiv1_config_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -945,7 +1275,7 @@ func (x *DefinitionChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefinitionChange.ProtoReflect.Descriptor instead.
 func (*DefinitionChange) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{13}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DefinitionChange) GetDefinition() string {
@@ -981,7 +1311,7 @@ type NodeMove struct {
 
 func (x *NodeMove) Reset() {
 	*x = NodeMove{}
-	mi := &file_apiv1_config_proto_msgTypes[14]
+	mi := &file_apiv1_config_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -993,7 +1323,7 @@ func (x *NodeMove) String() string {
 func (*NodeMove) ProtoMessage() {}
 
 func (x *NodeMove) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[14]
+	mi := &file_apiv1_config_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1006,7 +1336,7 @@ func (x *NodeMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeMove.ProtoReflect.Descriptor instead.
 func (*NodeMove) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{14}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *NodeMove) GetFrom() string {
@@ -1052,7 +1382,7 @@ type DefinitionOverlap struct {
 
 func (x *DefinitionOverlap) Reset() {
 	*x = DefinitionOverlap{}
-	mi := &file_apiv1_config_proto_msgTypes[15]
+	mi := &file_apiv1_config_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1064,7 +1394,7 @@ func (x *DefinitionOverlap) String() string {
 func (*DefinitionOverlap) ProtoMessage() {}
 
 func (x *DefinitionOverlap) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[15]
+	mi := &file_apiv1_config_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1077,7 +1407,7 @@ func (x *DefinitionOverlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefinitionOverlap.ProtoReflect.Descriptor instead.
 func (*DefinitionOverlap) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{15}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DefinitionOverlap) GetDefinition() string {
@@ -1135,7 +1465,7 @@ type DefinitionDrift struct {
 
 func (x *DefinitionDrift) Reset() {
 	*x = DefinitionDrift{}
-	mi := &file_apiv1_config_proto_msgTypes[16]
+	mi := &file_apiv1_config_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1147,7 +1477,7 @@ func (x *DefinitionDrift) String() string {
 func (*DefinitionDrift) ProtoMessage() {}
 
 func (x *DefinitionDrift) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[16]
+	mi := &file_apiv1_config_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1160,7 +1490,7 @@ func (x *DefinitionDrift) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefinitionDrift.ProtoReflect.Descriptor instead.
 func (*DefinitionDrift) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{16}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DefinitionDrift) GetDefinition() string {
@@ -1211,7 +1541,7 @@ type UncertainCondition struct {
 
 func (x *UncertainCondition) Reset() {
 	*x = UncertainCondition{}
-	mi := &file_apiv1_config_proto_msgTypes[17]
+	mi := &file_apiv1_config_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +1553,7 @@ func (x *UncertainCondition) String() string {
 func (*UncertainCondition) ProtoMessage() {}
 
 func (x *UncertainCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[17]
+	mi := &file_apiv1_config_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +1566,7 @@ func (x *UncertainCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UncertainCondition.ProtoReflect.Descriptor instead.
 func (*UncertainCondition) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{17}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *UncertainCondition) GetDefinition() string {
@@ -1287,7 +1617,7 @@ type OrphanedWork struct {
 
 func (x *OrphanedWork) Reset() {
 	*x = OrphanedWork{}
-	mi := &file_apiv1_config_proto_msgTypes[18]
+	mi := &file_apiv1_config_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1299,7 +1629,7 @@ func (x *OrphanedWork) String() string {
 func (*OrphanedWork) ProtoMessage() {}
 
 func (x *OrphanedWork) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[18]
+	mi := &file_apiv1_config_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1312,7 +1642,7 @@ func (x *OrphanedWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrphanedWork.ProtoReflect.Descriptor instead.
 func (*OrphanedWork) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{18}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *OrphanedWork) GetDefinition() string {
@@ -1363,7 +1693,7 @@ type CostRange struct {
 
 func (x *CostRange) Reset() {
 	*x = CostRange{}
-	mi := &file_apiv1_config_proto_msgTypes[19]
+	mi := &file_apiv1_config_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1375,7 +1705,7 @@ func (x *CostRange) String() string {
 func (*CostRange) ProtoMessage() {}
 
 func (x *CostRange) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[19]
+	mi := &file_apiv1_config_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1388,7 +1718,7 @@ func (x *CostRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CostRange.ProtoReflect.Descriptor instead.
 func (*CostRange) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{19}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *CostRange) GetLowest() float64 {
@@ -1427,7 +1757,7 @@ type SuggestConfigRequest struct {
 
 func (x *SuggestConfigRequest) Reset() {
 	*x = SuggestConfigRequest{}
-	mi := &file_apiv1_config_proto_msgTypes[20]
+	mi := &file_apiv1_config_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1439,7 +1769,7 @@ func (x *SuggestConfigRequest) String() string {
 func (*SuggestConfigRequest) ProtoMessage() {}
 
 func (x *SuggestConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[20]
+	mi := &file_apiv1_config_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1452,7 +1782,7 @@ func (x *SuggestConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestConfigRequest.ProtoReflect.Descriptor instead.
 func (*SuggestConfigRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{20}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{24}
 }
 
 type SuggestConfigResponse struct {
@@ -1466,7 +1796,7 @@ type SuggestConfigResponse struct {
 
 func (x *SuggestConfigResponse) Reset() {
 	*x = SuggestConfigResponse{}
-	mi := &file_apiv1_config_proto_msgTypes[21]
+	mi := &file_apiv1_config_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1808,7 @@ func (x *SuggestConfigResponse) String() string {
 func (*SuggestConfigResponse) ProtoMessage() {}
 
 func (x *SuggestConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[21]
+	mi := &file_apiv1_config_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1821,7 @@ func (x *SuggestConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestConfigResponse.ProtoReflect.Descriptor instead.
 func (*SuggestConfigResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{21}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SuggestConfigResponse) GetYaml() string {
@@ -1528,7 +1858,7 @@ type SuggestedDefinition struct {
 
 func (x *SuggestedDefinition) Reset() {
 	*x = SuggestedDefinition{}
-	mi := &file_apiv1_config_proto_msgTypes[22]
+	mi := &file_apiv1_config_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1540,7 +1870,7 @@ func (x *SuggestedDefinition) String() string {
 func (*SuggestedDefinition) ProtoMessage() {}
 
 func (x *SuggestedDefinition) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[22]
+	mi := &file_apiv1_config_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1553,7 +1883,7 @@ func (x *SuggestedDefinition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestedDefinition.ProtoReflect.Descriptor instead.
 func (*SuggestedDefinition) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{22}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SuggestedDefinition) GetDefinition() string {
@@ -1595,7 +1925,42 @@ var File_apiv1_config_proto protoreflect.FileDescriptor
 
 const file_apiv1_config_proto_rawDesc = "" +
 	"\n" +
-	"\x12apiv1/config.proto\x12\fsubstrate.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x95\x01\n" +
+	"\x12apiv1/config.proto\x12\fsubstrate.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe4\x01\n" +
+	"\x14AuditPoliciesRequest\x12\"\n" +
+	"\forganization\x18\x01 \x01(\tR\forganization\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x1e\n" +
+	"\n" +
+	"definition\x18\x03 \x01(\tR\n" +
+	"definition\x12\x1c\n" +
+	"\treachable\x18\x04 \x01(\bR\treachable\x12\x18\n" +
+	"\aflagged\x18\x05 \x01(\bR\aflagged\x12\x1b\n" +
+	"\tpage_size\x18\x06 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\a \x01(\tR\tpageToken\"n\n" +
+	"\x15AuditPoliciesResponse\x12-\n" +
+	"\x04rows\x18\x01 \x03(\v2\x19.substrate.v1.PolicyReachR\x04rows\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x91\x03\n" +
+	"\vPolicyReach\x12\"\n" +
+	"\forganization\x18\x01 \x01(\tR\forganization\x12'\n" +
+	"\x0forganization_id\x18\x02 \x01(\tR\x0eorganizationId\x12\x14\n" +
+	"\x05group\x18\x03 \x01(\tR\x05group\x12\x19\n" +
+	"\bgroup_id\x18\x04 \x01(\tR\agroupId\x12\x1e\n" +
+	"\n" +
+	"definition\x18\x05 \x01(\tR\n" +
+	"definition\x12'\n" +
+	"\rcost_per_hour\x18\x06 \x01(\x01H\x00R\vcostPerHour\x88\x01\x01\x12\x14\n" +
+	"\x05reach\x18\a \x01(\tR\x05reach\x12#\n" +
+	"\rgrant_refusal\x18\b \x01(\tR\fgrantRefusal\x12\x16\n" +
+	"\x06policy\x18\t \x01(\tR\x06policy\x12\x1d\n" +
+	"\n" +
+	"depends_on\x18\n" +
+	" \x03(\tR\tdependsOn\x127\n" +
+	"\bfindings\x18\v \x03(\v2\x1b.substrate.v1.PolicyFindingR\bfindingsB\x10\n" +
+	"\x0e_cost_per_hour\"O\n" +
+	"\rPolicyFinding\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x12\x10\n" +
+	"\x03fix\x18\x03 \x01(\tR\x03fix\"\x95\x01\n" +
 	"\x10SetConfigRequest\x12\x12\n" +
 	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12$\n" +
@@ -1743,7 +2108,7 @@ const file_apiv1_config_proto_rawDesc = "" +
 	"\tcondition\x18\x02 \x01(\tR\tcondition\x12\x1a\n" +
 	"\bhardware\x18\x03 \x01(\tR\bhardware\x12\x14\n" +
 	"\x05count\x18\x04 \x01(\rR\x05count\x12\x14\n" +
-	"\x05nodes\x18\x05 \x03(\tR\x05nodes2\x98\x04\n" +
+	"\x05nodes\x18\x05 \x03(\tR\x05nodes2\xf2\x04\n" +
 	"\x06Config\x12L\n" +
 	"\tSetConfig\x12\x1e.substrate.v1.SetConfigRequest\x1a\x1f.substrate.v1.SetConfigResponse\x12L\n" +
 	"\tGetConfig\x12\x1e.substrate.v1.GetConfigRequest\x1a\x1f.substrate.v1.GetConfigResponse\x12j\n" +
@@ -1751,7 +2116,8 @@ const file_apiv1_config_proto_rawDesc = "" +
 	"\x0eValidateConfig\x12#.substrate.v1.ValidateConfigRequest\x1a$.substrate.v1.ValidateConfigResponse\x12O\n" +
 	"\n" +
 	"PlanConfig\x12\x1f.substrate.v1.PlanConfigRequest\x1a .substrate.v1.PlanConfigResponse\x12X\n" +
-	"\rSuggestConfig\x12\".substrate.v1.SuggestConfigRequest\x1a#.substrate.v1.SuggestConfigResponseB\x17Z\x15substrate/proto/apiv1b\x06proto3"
+	"\rSuggestConfig\x12\".substrate.v1.SuggestConfigRequest\x1a#.substrate.v1.SuggestConfigResponse\x12X\n" +
+	"\rAuditPolicies\x12\".substrate.v1.AuditPoliciesRequest\x1a#.substrate.v1.AuditPoliciesResponseB\x17Z\x15substrate/proto/apiv1b\x06proto3"
 
 var (
 	file_apiv1_config_proto_rawDescOnce sync.Once
@@ -1765,70 +2131,78 @@ func file_apiv1_config_proto_rawDescGZIP() []byte {
 	return file_apiv1_config_proto_rawDescData
 }
 
-var file_apiv1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_apiv1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_apiv1_config_proto_goTypes = []any{
-	(*SetConfigRequest)(nil),            // 0: substrate.v1.SetConfigRequest
-	(*SetConfigResponse)(nil),           // 1: substrate.v1.SetConfigResponse
-	(*UngrantedDefinition)(nil),         // 2: substrate.v1.UngrantedDefinition
-	(*GetConfigRequest)(nil),            // 3: substrate.v1.GetConfigRequest
-	(*GetConfigResponse)(nil),           // 4: substrate.v1.GetConfigResponse
-	(*ListConfigRevisionsRequest)(nil),  // 5: substrate.v1.ListConfigRevisionsRequest
-	(*ListConfigRevisionsResponse)(nil), // 6: substrate.v1.ListConfigRevisionsResponse
-	(*ValidateConfigRequest)(nil),       // 7: substrate.v1.ValidateConfigRequest
-	(*ValidateConfigResponse)(nil),      // 8: substrate.v1.ValidateConfigResponse
-	(*ConfigRevision)(nil),              // 9: substrate.v1.ConfigRevision
-	(*Diagnostic)(nil),                  // 10: substrate.v1.Diagnostic
-	(*PlanConfigRequest)(nil),           // 11: substrate.v1.PlanConfigRequest
-	(*PlanConfigResponse)(nil),          // 12: substrate.v1.PlanConfigResponse
-	(*DefinitionChange)(nil),            // 13: substrate.v1.DefinitionChange
-	(*NodeMove)(nil),                    // 14: substrate.v1.NodeMove
-	(*DefinitionOverlap)(nil),           // 15: substrate.v1.DefinitionOverlap
-	(*DefinitionDrift)(nil),             // 16: substrate.v1.DefinitionDrift
-	(*UncertainCondition)(nil),          // 17: substrate.v1.UncertainCondition
-	(*OrphanedWork)(nil),                // 18: substrate.v1.OrphanedWork
-	(*CostRange)(nil),                   // 19: substrate.v1.CostRange
-	(*SuggestConfigRequest)(nil),        // 20: substrate.v1.SuggestConfigRequest
-	(*SuggestConfigResponse)(nil),       // 21: substrate.v1.SuggestConfigResponse
-	(*SuggestedDefinition)(nil),         // 22: substrate.v1.SuggestedDefinition
-	nil,                                 // 23: substrate.v1.PlanConfigResponse.LeftOutEntry
-	(*timestamppb.Timestamp)(nil),       // 24: google.protobuf.Timestamp
+	(*AuditPoliciesRequest)(nil),        // 0: substrate.v1.AuditPoliciesRequest
+	(*AuditPoliciesResponse)(nil),       // 1: substrate.v1.AuditPoliciesResponse
+	(*PolicyReach)(nil),                 // 2: substrate.v1.PolicyReach
+	(*PolicyFinding)(nil),               // 3: substrate.v1.PolicyFinding
+	(*SetConfigRequest)(nil),            // 4: substrate.v1.SetConfigRequest
+	(*SetConfigResponse)(nil),           // 5: substrate.v1.SetConfigResponse
+	(*UngrantedDefinition)(nil),         // 6: substrate.v1.UngrantedDefinition
+	(*GetConfigRequest)(nil),            // 7: substrate.v1.GetConfigRequest
+	(*GetConfigResponse)(nil),           // 8: substrate.v1.GetConfigResponse
+	(*ListConfigRevisionsRequest)(nil),  // 9: substrate.v1.ListConfigRevisionsRequest
+	(*ListConfigRevisionsResponse)(nil), // 10: substrate.v1.ListConfigRevisionsResponse
+	(*ValidateConfigRequest)(nil),       // 11: substrate.v1.ValidateConfigRequest
+	(*ValidateConfigResponse)(nil),      // 12: substrate.v1.ValidateConfigResponse
+	(*ConfigRevision)(nil),              // 13: substrate.v1.ConfigRevision
+	(*Diagnostic)(nil),                  // 14: substrate.v1.Diagnostic
+	(*PlanConfigRequest)(nil),           // 15: substrate.v1.PlanConfigRequest
+	(*PlanConfigResponse)(nil),          // 16: substrate.v1.PlanConfigResponse
+	(*DefinitionChange)(nil),            // 17: substrate.v1.DefinitionChange
+	(*NodeMove)(nil),                    // 18: substrate.v1.NodeMove
+	(*DefinitionOverlap)(nil),           // 19: substrate.v1.DefinitionOverlap
+	(*DefinitionDrift)(nil),             // 20: substrate.v1.DefinitionDrift
+	(*UncertainCondition)(nil),          // 21: substrate.v1.UncertainCondition
+	(*OrphanedWork)(nil),                // 22: substrate.v1.OrphanedWork
+	(*CostRange)(nil),                   // 23: substrate.v1.CostRange
+	(*SuggestConfigRequest)(nil),        // 24: substrate.v1.SuggestConfigRequest
+	(*SuggestConfigResponse)(nil),       // 25: substrate.v1.SuggestConfigResponse
+	(*SuggestedDefinition)(nil),         // 26: substrate.v1.SuggestedDefinition
+	nil,                                 // 27: substrate.v1.PlanConfigResponse.LeftOutEntry
+	(*timestamppb.Timestamp)(nil),       // 28: google.protobuf.Timestamp
 }
 var file_apiv1_config_proto_depIdxs = []int32{
-	9,  // 0: substrate.v1.SetConfigResponse.revision:type_name -> substrate.v1.ConfigRevision
-	10, // 1: substrate.v1.SetConfigResponse.diagnostics:type_name -> substrate.v1.Diagnostic
-	2,  // 2: substrate.v1.SetConfigResponse.ungranted:type_name -> substrate.v1.UngrantedDefinition
-	9,  // 3: substrate.v1.GetConfigResponse.revision:type_name -> substrate.v1.ConfigRevision
-	9,  // 4: substrate.v1.ListConfigRevisionsResponse.revisions:type_name -> substrate.v1.ConfigRevision
-	10, // 5: substrate.v1.ValidateConfigResponse.diagnostics:type_name -> substrate.v1.Diagnostic
-	24, // 6: substrate.v1.ConfigRevision.set_at:type_name -> google.protobuf.Timestamp
-	13, // 7: substrate.v1.PlanConfigResponse.definitions:type_name -> substrate.v1.DefinitionChange
-	14, // 8: substrate.v1.PlanConfigResponse.moves:type_name -> substrate.v1.NodeMove
-	15, // 9: substrate.v1.PlanConfigResponse.overlaps:type_name -> substrate.v1.DefinitionOverlap
-	16, // 10: substrate.v1.PlanConfigResponse.drifts:type_name -> substrate.v1.DefinitionDrift
-	17, // 11: substrate.v1.PlanConfigResponse.uncertain:type_name -> substrate.v1.UncertainCondition
-	18, // 12: substrate.v1.PlanConfigResponse.orphans:type_name -> substrate.v1.OrphanedWork
-	19, // 13: substrate.v1.PlanConfigResponse.cost_before:type_name -> substrate.v1.CostRange
-	19, // 14: substrate.v1.PlanConfigResponse.cost_after:type_name -> substrate.v1.CostRange
-	23, // 15: substrate.v1.PlanConfigResponse.left_out:type_name -> substrate.v1.PlanConfigResponse.LeftOutEntry
-	10, // 16: substrate.v1.PlanConfigResponse.diagnostics:type_name -> substrate.v1.Diagnostic
-	22, // 17: substrate.v1.SuggestConfigResponse.definitions:type_name -> substrate.v1.SuggestedDefinition
-	0,  // 18: substrate.v1.Config.SetConfig:input_type -> substrate.v1.SetConfigRequest
-	3,  // 19: substrate.v1.Config.GetConfig:input_type -> substrate.v1.GetConfigRequest
-	5,  // 20: substrate.v1.Config.ListConfigRevisions:input_type -> substrate.v1.ListConfigRevisionsRequest
-	7,  // 21: substrate.v1.Config.ValidateConfig:input_type -> substrate.v1.ValidateConfigRequest
-	11, // 22: substrate.v1.Config.PlanConfig:input_type -> substrate.v1.PlanConfigRequest
-	20, // 23: substrate.v1.Config.SuggestConfig:input_type -> substrate.v1.SuggestConfigRequest
-	1,  // 24: substrate.v1.Config.SetConfig:output_type -> substrate.v1.SetConfigResponse
-	4,  // 25: substrate.v1.Config.GetConfig:output_type -> substrate.v1.GetConfigResponse
-	6,  // 26: substrate.v1.Config.ListConfigRevisions:output_type -> substrate.v1.ListConfigRevisionsResponse
-	8,  // 27: substrate.v1.Config.ValidateConfig:output_type -> substrate.v1.ValidateConfigResponse
-	12, // 28: substrate.v1.Config.PlanConfig:output_type -> substrate.v1.PlanConfigResponse
-	21, // 29: substrate.v1.Config.SuggestConfig:output_type -> substrate.v1.SuggestConfigResponse
-	24, // [24:30] is the sub-list for method output_type
-	18, // [18:24] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	2,  // 0: substrate.v1.AuditPoliciesResponse.rows:type_name -> substrate.v1.PolicyReach
+	3,  // 1: substrate.v1.PolicyReach.findings:type_name -> substrate.v1.PolicyFinding
+	13, // 2: substrate.v1.SetConfigResponse.revision:type_name -> substrate.v1.ConfigRevision
+	14, // 3: substrate.v1.SetConfigResponse.diagnostics:type_name -> substrate.v1.Diagnostic
+	6,  // 4: substrate.v1.SetConfigResponse.ungranted:type_name -> substrate.v1.UngrantedDefinition
+	13, // 5: substrate.v1.GetConfigResponse.revision:type_name -> substrate.v1.ConfigRevision
+	13, // 6: substrate.v1.ListConfigRevisionsResponse.revisions:type_name -> substrate.v1.ConfigRevision
+	14, // 7: substrate.v1.ValidateConfigResponse.diagnostics:type_name -> substrate.v1.Diagnostic
+	28, // 8: substrate.v1.ConfigRevision.set_at:type_name -> google.protobuf.Timestamp
+	17, // 9: substrate.v1.PlanConfigResponse.definitions:type_name -> substrate.v1.DefinitionChange
+	18, // 10: substrate.v1.PlanConfigResponse.moves:type_name -> substrate.v1.NodeMove
+	19, // 11: substrate.v1.PlanConfigResponse.overlaps:type_name -> substrate.v1.DefinitionOverlap
+	20, // 12: substrate.v1.PlanConfigResponse.drifts:type_name -> substrate.v1.DefinitionDrift
+	21, // 13: substrate.v1.PlanConfigResponse.uncertain:type_name -> substrate.v1.UncertainCondition
+	22, // 14: substrate.v1.PlanConfigResponse.orphans:type_name -> substrate.v1.OrphanedWork
+	23, // 15: substrate.v1.PlanConfigResponse.cost_before:type_name -> substrate.v1.CostRange
+	23, // 16: substrate.v1.PlanConfigResponse.cost_after:type_name -> substrate.v1.CostRange
+	27, // 17: substrate.v1.PlanConfigResponse.left_out:type_name -> substrate.v1.PlanConfigResponse.LeftOutEntry
+	14, // 18: substrate.v1.PlanConfigResponse.diagnostics:type_name -> substrate.v1.Diagnostic
+	26, // 19: substrate.v1.SuggestConfigResponse.definitions:type_name -> substrate.v1.SuggestedDefinition
+	4,  // 20: substrate.v1.Config.SetConfig:input_type -> substrate.v1.SetConfigRequest
+	7,  // 21: substrate.v1.Config.GetConfig:input_type -> substrate.v1.GetConfigRequest
+	9,  // 22: substrate.v1.Config.ListConfigRevisions:input_type -> substrate.v1.ListConfigRevisionsRequest
+	11, // 23: substrate.v1.Config.ValidateConfig:input_type -> substrate.v1.ValidateConfigRequest
+	15, // 24: substrate.v1.Config.PlanConfig:input_type -> substrate.v1.PlanConfigRequest
+	24, // 25: substrate.v1.Config.SuggestConfig:input_type -> substrate.v1.SuggestConfigRequest
+	0,  // 26: substrate.v1.Config.AuditPolicies:input_type -> substrate.v1.AuditPoliciesRequest
+	5,  // 27: substrate.v1.Config.SetConfig:output_type -> substrate.v1.SetConfigResponse
+	8,  // 28: substrate.v1.Config.GetConfig:output_type -> substrate.v1.GetConfigResponse
+	10, // 29: substrate.v1.Config.ListConfigRevisions:output_type -> substrate.v1.ListConfigRevisionsResponse
+	12, // 30: substrate.v1.Config.ValidateConfig:output_type -> substrate.v1.ValidateConfigResponse
+	16, // 31: substrate.v1.Config.PlanConfig:output_type -> substrate.v1.PlanConfigResponse
+	25, // 32: substrate.v1.Config.SuggestConfig:output_type -> substrate.v1.SuggestConfigResponse
+	1,  // 33: substrate.v1.Config.AuditPolicies:output_type -> substrate.v1.AuditPoliciesResponse
+	27, // [27:34] is the sub-list for method output_type
+	20, // [20:27] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_apiv1_config_proto_init() }
@@ -1836,16 +2210,17 @@ func file_apiv1_config_proto_init() {
 	if File_apiv1_config_proto != nil {
 		return
 	}
-	file_apiv1_config_proto_msgTypes[0].OneofWrappers = []any{}
-	file_apiv1_config_proto_msgTypes[3].OneofWrappers = []any{}
-	file_apiv1_config_proto_msgTypes[19].OneofWrappers = []any{}
+	file_apiv1_config_proto_msgTypes[2].OneofWrappers = []any{}
+	file_apiv1_config_proto_msgTypes[4].OneofWrappers = []any{}
+	file_apiv1_config_proto_msgTypes[7].OneofWrappers = []any{}
+	file_apiv1_config_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_apiv1_config_proto_rawDesc), len(file_apiv1_config_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

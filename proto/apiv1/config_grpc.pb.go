@@ -25,6 +25,7 @@ const (
 	Config_ValidateConfig_FullMethodName      = "/substrate.v1.Config/ValidateConfig"
 	Config_PlanConfig_FullMethodName          = "/substrate.v1.Config/PlanConfig"
 	Config_SuggestConfig_FullMethodName       = "/substrate.v1.Config/SuggestConfig"
+	Config_AuditPolicies_FullMethodName       = "/substrate.v1.Config/AuditPolicies"
 )
 
 // ConfigClient is the client API for Config service.
@@ -41,6 +42,8 @@ type ConfigClient interface {
 	PlanConfig(ctx context.Context, in *PlanConfigRequest, opts ...grpc.CallOption) (*PlanConfigResponse, error)
 	// SuggestConfig drafts definitions for the nodes that no definition matches.
 	SuggestConfig(ctx context.Context, in *SuggestConfigRequest, opts ...grpc.CallOption) (*SuggestConfigResponse, error)
+	// AuditPolicies says which owners reach which definitions, and where that is easier than it looks.
+	AuditPolicies(ctx context.Context, in *AuditPoliciesRequest, opts ...grpc.CallOption) (*AuditPoliciesResponse, error)
 }
 
 type configClient struct {
@@ -111,6 +114,16 @@ func (c *configClient) SuggestConfig(ctx context.Context, in *SuggestConfigReque
 	return out, nil
 }
 
+func (c *configClient) AuditPolicies(ctx context.Context, in *AuditPoliciesRequest, opts ...grpc.CallOption) (*AuditPoliciesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AuditPoliciesResponse)
+	err := c.cc.Invoke(ctx, Config_AuditPolicies_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ConfigServer is the server API for Config service.
 // All implementations must embed UnimplementedConfigServer
 // for forward compatibility.
@@ -125,6 +138,8 @@ type ConfigServer interface {
 	PlanConfig(context.Context, *PlanConfigRequest) (*PlanConfigResponse, error)
 	// SuggestConfig drafts definitions for the nodes that no definition matches.
 	SuggestConfig(context.Context, *SuggestConfigRequest) (*SuggestConfigResponse, error)
+	// AuditPolicies says which owners reach which definitions, and where that is easier than it looks.
+	AuditPolicies(context.Context, *AuditPoliciesRequest) (*AuditPoliciesResponse, error)
 	mustEmbedUnimplementedConfigServer()
 }
 
@@ -152,6 +167,9 @@ func (UnimplementedConfigServer) PlanConfig(context.Context, *PlanConfigRequest)
 }
 func (UnimplementedConfigServer) SuggestConfig(context.Context, *SuggestConfigRequest) (*SuggestConfigResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SuggestConfig not implemented")
+}
+func (UnimplementedConfigServer) AuditPolicies(context.Context, *AuditPoliciesRequest) (*AuditPoliciesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AuditPolicies not implemented")
 }
 func (UnimplementedConfigServer) mustEmbedUnimplementedConfigServer() {}
 func (UnimplementedConfigServer) testEmbeddedByValue()                {}
@@ -282,6 +300,24 @@ func _Config_SuggestConfig_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Config_AuditPolicies_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AuditPoliciesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ConfigServer).AuditPolicies(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Config_AuditPolicies_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ConfigServer).AuditPolicies(ctx, req.(*AuditPoliciesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Config_ServiceDesc is the grpc.ServiceDesc for Config service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -312,6 +348,10 @@ var Config_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SuggestConfig",
 			Handler:    _Config_SuggestConfig_Handler,
+		},
+		{
+			MethodName: "AuditPolicies",
+			Handler:    _Config_AuditPolicies_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

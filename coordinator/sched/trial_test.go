@@ -1,0 +1,132 @@
+package sched
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"substrate/coordinator"
+)
+
+// whatIf compares the answer about one more request with what a fresh scheduler does with it.
+func (h *history) whatIf() {
+	t, f := h.t, h.facts
+	if between(t, "what if", 0, 2) > 0 {
+		return
+	}
+	r := drawRequest(t, 999, []coordinator.DefinitionID{"a", "b", "c"})
+	if h.known != nil {
+		r = drawPreemptor(t, 999)
+		r.Organization = coordinator.OrganizationID(one(t, "organization", []string{"o", "o", "p"}))
+		r.Class = coordinator.Class(between(t, "class", 1, 3))
+	} else if h.rough {
+		roughenRequest(t, &r)
+	}
+	r.Submitted = f.Now
+	f.Requests = append(slices.Clone(f.Requests), r)
+	plan := Decide(f)
+	var want Prospect
+	for i := range plan.Starts {
+		if plan.Starts[i].ID == r.ID {
+			want.Start = &plan.Starts[i]
+		}
+	}
+	for _, w := range plan.Waits {
+		if w.ID == r.ID {
+			want.Wait = w
+		}
+	}
+	for i := range plan.Preempts {
+		if plan.Preempts[i].For == r.ID {
+			want.Preempt = &plan.Preempts[i]
+		}
+	}
+	got, ok := h.s.WhatIf(r, f.Now)
+	if !ok || !reflect.DeepEqual(got, want) {
+		t.Fatalf("what if\n got %+v\n     %+v\nwant %+v\n     %+v\nof %+v", got, got.Start, want, want.Start, f)
+	}
+	if broken := h.s.c.check(); broken != "" {
+		t.Fatal(broken)
+	}
+}
+
+// TestEstimatesForesee: with nothing arriving, everything ending when it is planned to, victims that do not come back and a decision
+// whenever something changes by itself, every estimate is met to the second, whatever preemption,
+// reservations and maintenance do, and what has none does not start.
+func TestEstimatesForesee(t *testing.T) {
+	met, preempted, closed := 0, 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawForesight(t)
+		estimates := map[coordinator.AllocationID]time.Time{}
+		for _, w := range Decide(s).Waits {
+			estimates[w.ID] = w.EstimatedStart
+		}
+		first, was := s.Now, s
+		for range 300 {
+			sched := load(&s)
+			plan := sched.Decide(s.Now)
+			preempted += oneIf(len(plan.Preempts) > 0 && s.Now.After(first))
+			for _, st := range plan.Starts {
+				want, waited := estimates[st.ID]
+				if waited && s.Now.After(first) && !s.Now.Equal(want) {
+					t.Fatalf("%s was to start at %v, started at %v\nof %+v", st.ID, want, s.Now, was)
+				}
+				met += oneIf(waited && s.Now.After(first))
+				delete(estimates, st.ID)
+			}
+			s = Apply(s, plan)
+			next := nextEnd(s)
+			if at := sched.Next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+				next = at
+				closed++
+			}
+			if next.IsZero() {
+				break
+			}
+			s = advance(s, next)
+		}
+		for id, at := range estimates {
+			if !at.IsZero() {
+				t.Fatalf("%s was to start at %v and never did\nof %+v", id, at, was)
+			}
+		}
+	})
+	if met == 0 || preempted == 0 || closed == 0 {
+		t.Errorf("%d estimates met, %d later preemptions, %d times at which nothing ended", met, preempted, closed)
+	}
+	t.Logf("%d estimates met, %d later preemptions, %d times at which nothing ended", met, preempted, closed)
+}
+
+// drawForesight is a full cluster with what wants its room, in which age does not change who may preempt.
+func drawForesight(t *rapid.T) Snapshot {
+	s := drawArena(t)
+	s.Config.NoEstimates, s.Config.AgeRate = false, 0
+	if between(t, "reserving", 0, 1) == 0 {
+		s.Reservations = []Reservation{}
+		for i := range between(t, "reservations", 0, 2) {
+			from := s.Now.Add(time.Duration(between(t, "begins", -1, 20)) * time.Minute)
+			s.Reservations = append(s.Reservations, Reservation{
+				ID: ReservationID(fmt.Sprint("r", i)), Organization: "o", Definition: "a", Device: "gpu", GPUs: uint32(between(t, "reserved", 1, 4)),
+				From: from, Until: from.Add(time.Duration(between(t, "for", 1, 40)) * time.Minute),
+			})
+		}
+	}
+	for i := range between(t, "windows", 0, 2) {
+		w := Window{ID: fmt.Sprint(i), From: s.Now.Add(time.Duration(between(t, "from", 0, 20)) * time.Minute)}
+		w.Until = w.From.Add(time.Duration(between(t, "lasts", 1, 20)) * time.Minute)
+		if between(t, "some", 0, 1) == 0 {
+			w.Nodes = []coordinator.NodeID{s.Nodes[between(t, "node", 0, len(s.Nodes)-1)].ID}
+		}
+		s.Windows = append(s.Windows, w)
+	}
+	for i := range between(t, "waiting", 1, 6) {
+		r := drawPreemptor(t, i)
+		r.Class, r.Organization = coordinator.Class(one(t, "class", []int{1, 2, 2, 3})), "o"
+		s.Requests = append(s.Requests, r)
+	}
+	return s
+}
