@@ -2,7 +2,7 @@
 GO        ?= go
 VERSION   ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS   := -s -w -X main.version=$(VERSION)
-PROGRAMS  := substrate substrated substrate-coordinator
+PROGRAMS  := substrate substrated substrate-coordinator substrate-simulate
 TOOLS     := proto/tools
 # The probe asks NVIDIA's library where there is a C compiler to build it with; without, it says so when it runs.
 PROBE_CGO := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo 1 || echo 0)
