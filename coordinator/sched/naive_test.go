@@ -234,7 +234,13 @@ func (n *naive) choose(r Request, from time.Duration, keep bool) (coordinator.De
 		}
 		// Look at the nodes as they are at that time: with the plans for a plan, without for a start.
 		slices.SortFunc(open, func(a, b Node) int {
-			return n.compareFullness(a, b, from, keep && from > n.now)
+			if d := n.compareFullness(a, b, from, keep && from > n.now); d != 0 {
+				return d
+			}
+			if now := n.holds(b, r, n.now, false); from > n.now && n.holds(a, r, n.now, false) != now { // is better left to others
+				return order(now)
+			}
+			return cmp.Compare(a.ID, b.ID)
 		})
 		var ids []coordinator.NodeID
 		for _, node := range open[:max(1, r.Nodes)] {
@@ -416,7 +422,7 @@ func (n *naive) compareFullness(a, b Node, at time.Duration, keep bool) int {
 		}
 		return 1
 	}
-	return cmp.Or(cmp.Compare(freeA, freeB), cmp.Compare(coresA, coresB), memoryA.Cmp(memoryB), cmp.Compare(a.ID, b.ID))
+	return cmp.Or(cmp.Compare(freeA, freeB), cmp.Compare(coresA, coresB), memoryA.Cmp(memoryB))
 }
 
 func candidates(r Request, s Snapshot) []Definition {

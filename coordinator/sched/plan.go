@@ -266,11 +266,13 @@ func (c *cluster) freeAfter(n *node, s *shape) time.Duration {
 	return ends[i]
 }
 
-// nodesAt picks the nodes that the shape will take at a time, fullest first as at a start.
+// nodesAt picks the nodes that the shape will take at a time, fullest first as at a start. Of nodes that are alike then, those
+// that it could have now come last: until that time they are good for what may pass it (rule 15).
 func (c *cluster) nodesAt(def *definition, s *shape, plans bool, at time.Duration) []*node {
 	type choice struct {
 		n   *node
 		key fullness
+		now bool
 	}
 	var open []choice
 	consider := func(n *node, planned bool) {
@@ -280,7 +282,9 @@ func (c *cluster) nodesAt(def *definition, s *shape, plans bool, at time.Duratio
 		}
 		c.tallyAt(&c.scratch, n, at, planned)
 		if c.admits(n, &c.scratch, s, &s.party, at) {
-			open = append(open, choice{n, n.fullness(&c.scratch)})
+			key := n.fullness(&c.scratch)
+			key.id = ""
+			open = append(open, choice{n, key, c.admits(n, &n.now, s, &s.party, c.now)})
 		}
 	}
 	for _, n := range c.plannedIn(def, plans) {
@@ -293,7 +297,12 @@ func (c *cluster) nodesAt(def *definition, s *shape, plans bool, at time.Duratio
 		}
 	}
 	ahead.walk(def.root)
-	slices.SortFunc(open, func(a, b choice) int { return a.key.compare(&b.key) })
+	slices.SortFunc(open, func(a, b choice) int {
+		if d := a.key.compare(&b.key); d != 0 || a.now == b.now {
+			return cmp.Or(d, cmp.Compare(a.n.id, b.n.id))
+		}
+		return order(b.now)
+	})
 	if len(open) < s.count {
 		return nil // some are in maintenance just then
 	}
