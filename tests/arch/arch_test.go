@@ -142,6 +142,8 @@ func rules() []rule {
 			notIn("expr"), external("github.com/expr-lang/expr")},
 		{"one store", "etcd's limits and failures are handled in one place",
 			notIn("coordinator/store"), external("go.etcd.io")},
+		{"plots are drawn in one place", "a plotting library is no part of a daemon",
+			notIn("coordinator/simulate/report"), external("gonum.org/v1/plot")},
 		{"processes are started in few places", "what a daemon may run is part of its hardening",
 			notIn("agent/runtime", "hwinfo/probe", "coordinator/dispatch/transport", "cmd", "tests"), external("os/exec")},
 		{"libraries do not know programs", "main packages wire, nothing else",
@@ -158,6 +160,8 @@ func links() []rule {
 	return []rule{
 		{"the CLI stays small", "it must not link the store, the engine or the server",
 			is("cmd/substrate"), own("coordinator/engine", "coordinator/server", "coordinator/store", "agent")},
+		{"the coordinator does not simulate", "what tries configurations is a program of its own",
+			is("cmd/substrate-coordinator"), own("coordinator/simulate")},
 		{"the agent's program stays small", "a node must not carry the coordinator",
 			is("cmd/substrated"), own("coordinator")},
 	}
@@ -222,7 +226,7 @@ func TestImportLaw(t *testing.T) {
 	}
 }
 
-// TestSiblings: packages under coordinator do not import one another; engine and server may.
+// TestSiblings: packages under coordinator do not import one another; engine and server may, and what simulates them.
 func TestSiblings(t *testing.T) {
 	allowed := map[string][]string{
 		"coordinator/config":             {"coordinator/spec"},
@@ -231,7 +235,7 @@ func TestSiblings(t *testing.T) {
 		"coordinator/dispatch/transport": {"coordinator/dispatch"},
 	}
 	for _, s := range sources(t) {
-		if s.test || !strings.HasPrefix(s.pkg, "coordinator/") || within(s.pkg, "coordinator/engine", "coordinator/server") {
+		if s.test || !strings.HasPrefix(s.pkg, "coordinator/") || within(s.pkg, "coordinator/engine", "coordinator/server", "coordinator/simulate") {
 			continue
 		}
 		for _, im := range s.imports {
