@@ -102,6 +102,7 @@ func (a *app) root() *cobra.Command {
 	root.AddCommand(
 		a.devCommand(), a.loginCommand(), a.logoutCommand(), a.contextCommand(),
 		a.clusterCommand(), a.nodeCommand(), a.workflowCommand(), a.queueCommand(), a.capacityCommand(), a.simulateCommand(),
+		a.reservationCommand(), a.maintenanceCommand(),
 		a.organizationCommand(), a.groupCommand(), a.userCommand(), a.grantCommand(), a.policyCommand(), a.whoamiCommand(), a.versionCommand(),
 	)
 	for _, c := range root.Commands() {

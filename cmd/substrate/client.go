@@ -32,11 +32,13 @@ const (
 // connection is the coordinator's API.
 type connection struct {
 	*grpc.ClientConn
-	server    string // as a person writes it
-	config    apiv1.ConfigClient
-	nodes     apiv1.NodesClient
-	workflows apiv1.WorkflowsClient
-	identity  apiv1.IdentityClient
+	server       string // as a person writes it
+	config       apiv1.ConfigClient
+	nodes        apiv1.NodesClient
+	workflows    apiv1.WorkflowsClient
+	identity     apiv1.IdentityClient
+	reservations apiv1.ReservationsClient
+	maintenance  apiv1.MaintenanceClient
 }
 
 // endpoint says where a coordinator is and how it proves itself.
@@ -180,6 +182,7 @@ func dial(e endpoint) (*connection, error) {
 	return &connection{
 		ClientConn: cc, server: e.server, config: apiv1.NewConfigClient(cc), nodes: apiv1.NewNodesClient(cc),
 		workflows: apiv1.NewWorkflowsClient(cc), identity: apiv1.NewIdentityClient(cc),
+		reservations: apiv1.NewReservationsClient(cc), maintenance: apiv1.NewMaintenanceClient(cc),
 	}, nil
 }
 

@@ -31,7 +31,8 @@ func completers() map[string]completer {
 		"workflow cancel": open(workflowsAndJobs), "workflow explain": workflowsAndJobs, "workflow log": workflowsAndJobs,
 		"organization update": organizationsOf, "group update": groupsOf, "user update": usersOf, "user token create": usersOf,
 		"grant show": organizationsOf, "grant append": grantable, "grant set": organizationAndGrantable,
-		"context use": contextsOf,
+		"context use":      contextsOf,
+		"reservation show": reservationsOf, "reservation delete": reservationsOf, "maintenance cancel": windowsOf,
 	}
 }
 
@@ -75,8 +76,12 @@ func (a *app) completeFlags(cmd *cobra.Command) {
 			_ = cmd.MarkFlagFilename(name, extensions...)
 		}
 	}
-	if cmd.Flags().Lookup("nodes") != nil {
+	if f := cmd.Flags().Lookup("nodes"); f != nil && f.Value.Type() == "string" {
 		_ = cmd.MarkFlagDirname("nodes")
+	} else if f != nil && f.Value.Type() == "stringSlice" {
+		_ = cmd.RegisterFlagCompletionFunc("nodes", a.completion(func(ctx context.Context, a *app, _ []string) ([]cobra.Completion, error) {
+			return nodesOf(ctx, a, nil)
+		}))
 	}
 	if cmd.Flags().Lookup("class") != nil {
 		_ = cmd.RegisterFlagCompletionFunc("class", cobra.FixedCompletions(classes(), cobra.ShellCompDirectiveNoFileComp))
@@ -285,6 +290,30 @@ func usersOf(ctx context.Context, a *app, args []string) ([]cobra.Completion, er
 	var all []cobra.Completion
 	for _, u := range r.GetUsers() {
 		all = append(all, described(u.GetName(), u.GetEmail()))
+	}
+	return all, err
+}
+
+func reservationsOf(ctx context.Context, a *app, args []string) ([]cobra.Completion, error) {
+	if len(args) > 0 {
+		return nil, nil
+	}
+	r, err := get(ctx, a, "listing the reservations", (*connection).listReservations, &apiv1.ListReservationsRequest{PageSize: completions})
+	var all []cobra.Completion
+	for _, x := range r.GetReservations() {
+		all = append(all, described(x.GetName(), x.GetState()+" "+holder(x)+" "+reserved(x)))
+	}
+	return all, err
+}
+
+func windowsOf(ctx context.Context, a *app, args []string) ([]cobra.Completion, error) {
+	if len(args) > 0 {
+		return nil, nil
+	}
+	r, err := get(ctx, a, "listing the maintenance", (*connection).listMaintenance, &apiv1.ListMaintenanceRequest{PageSize: completions})
+	var all []cobra.Completion
+	for _, w := range r.GetMaintenance() {
+		all = append(all, described(w.GetId(), when(w.GetFrom())+" "+w.GetMessage()))
 	}
 	return all, err
 }

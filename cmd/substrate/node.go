@@ -101,11 +101,12 @@ func (a *app) describeNode(cmd *cobra.Command, args []string) error {
 		{"Agent", n.GetAgentVersion()}, {"Last seen", when(n.GetLastSeen())},
 		{"Annotations", pairs(n.GetAnnotations())}, {"Runs", strings.Join(n.GetRuns(), ", ")},
 	}
+	work := staying(n)
 	warnings := table{head: []string{"SOURCE", "WARNING"}}
 	for _, w := range n.GetWarnings() {
 		warnings.add("", w.GetSource(), w.GetMessage())
 	}
-	return a.describe(n, n.GetId(), fs, warnings)
+	return a.describe(n, n.GetId(), fs, work, warnings)
 }
 
 func (a *app) explainNode(cmd *cobra.Command, args []string) error {
@@ -152,21 +153,26 @@ func seenText(seen map[string]string) string {
 
 func (a *app) schedulingCommand(action, short string) *cobra.Command {
 	req := &apiv1.SetNodeSchedulingRequest{Action: action}
-	var until bool
+	var until, watch bool
 	cmd := &cobra.Command{
 		Use: action + " NODE", Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if until && watch {
+				return usagef("--wait and --watch wait for the same; give one of them")
+			}
 			req.Node = args[0]
 			n, err := get(cmd.Context(), a, "changing the node", (*connection).setNodeScheduling, req)
-			if err == nil && until {
-				n, err = a.drained(cmd.Context(), n)
-			}
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
+			case watch:
+				return a.watchDrain(cmd.Context(), n.GetId())
+			case until:
+				if n, err = a.drained(cmd.Context(), n); err != nil {
+					return err
+				}
 			}
-			t := table{head: []string{"NODE", "STATUS", "REASON"}}
-			t.add(n.GetId(), n.GetId(), n.GetStatus(), n.GetReason())
-			return a.show(n, t)
+			return a.showScheduling(n, action)
 		},
 	}
 	if action != "uncordon" {
@@ -174,9 +180,65 @@ func (a *app) schedulingCommand(action, short string) *cobra.Command {
 	}
 	if action == "drain" {
 		cmd.Flags().BoolVarP(&until, "wait", "w", false, "wait until nothing runs there any more")
+		cmd.Flags().BoolVar(&watch, "watch", false, "keep showing what stays, until nothing does")
 		cmd.Flags().BoolVar(&req.Active, "active", false, "stop work that may be restarted elsewhere, too")
 	}
 	return cmd
+}
+
+// showScheduling shows what a node is now; of one that is drained, what stays there and until when.
+func (a *app) showScheduling(n *apiv1.Node, action string) error {
+	t := table{head: []string{"NODE", "STATUS", "REASON"}}
+	t.add(n.GetId(), n.GetId(), n.GetStatus(), n.GetReason())
+	if err := a.show(n, t); err != nil || action != "drain" || a.output != "table" && a.output != "wide" || a.quiet || len(n.GetWork()) == 0 {
+		return err
+	}
+	fmt.Fprintln(a.out)
+	return a.showTable(staying(n))
+}
+
+// staying is what runs on a node, and how long it may.
+func staying(n *apiv1.Node) table {
+	t := table{head: []string{"RUN", "CLASS", "STATUS", "STARTED", "ENDS BY", "NOTICE ENDS"}}
+	for _, w := range n.GetWork() {
+		ends := when(w.GetEndsBy())
+		if w.GetEndsBy() == nil {
+			ends = "no limit"
+		}
+		t.add(w.GetRun(), w.GetRun(), w.GetClass(), w.GetStatus(), when(w.GetStarted()), ends, when(w.GetNoticeEndsAt()))
+	}
+	return t
+}
+
+// watchDrain shows what stays on a node whenever that changes, until nothing does.
+func (a *app) watchDrain(ctx context.Context, id string) error {
+	before := ""
+	return a.resume(ctx, false, func() (moved bool, err error) {
+		for {
+			n, err := get(ctx, a, "reading the node", (*connection).getNode, &apiv1.GetNodeRequest{Node: id})
+			if err != nil {
+				return moved, err
+			}
+			moved = true
+			n.FactsJson, n.LastSeen = nil, nil // as in a list, or every line would be news
+			if now := n.GetStatus() + n.GetReason() + strings.Join(a.lines(staying(n)), "\n"); now != before {
+				if err := a.showScheduling(n, "drain"); err != nil {
+					return moved, err
+				}
+				a.flush()
+				before = now
+			}
+			if len(n.GetWork()) == 0 {
+				return moved, nil
+			}
+			if n.GetStatus() == "ready" {
+				return moved, failf(exitFailed, "", "cannot wait for node %s any longer: somebody lets work onto it again", id)
+			}
+			if err := wait(ctx, a.every); err != nil {
+				return moved, err
+			}
+		}
+	})
 }
 
 // drained waits until nothing runs on the node.

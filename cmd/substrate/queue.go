@@ -39,14 +39,14 @@ func (a *app) showQueue(ctx context.Context, req *apiv1.ShowQueueRequest) error 
 	if err != nil {
 		return err
 	}
-	t := table{head: []string{"POSITION", "CLASS", "JOB", "WORKFLOW", "STATUS", "WAITS", "REASON", "RULE", "START", "NEAREST NODE"}, wide: 7, empty: "nothing waits"}
+	t := table{head: []string{"POSITION", "CLASS", "WORKFLOW", "JOB", "USER", "WAITS", "START", "REASON", "RULE", "STATUS", "ID", "RESERVATION", "NEAREST NODE"}, wide: 8, empty: "nothing waits"}
 	for _, j := range all.GetJobs() {
 		reason := j.GetReason().GetCode()
 		if text := j.GetReason().GetText(); text != "" {
 			reason += ": " + text
 		}
-		t.add(j.GetId(), nonzero(j.GetPosition()), j.GetClass(), j.GetName(), j.GetWorkflowId(), j.GetStatus(), a.since(j.GetSubmitted()),
-			reason, nonzero(j.GetReason().GetRule()), when(j.GetEstimatedStart()), j.GetReason().GetNearestNode())
+		t.add(j.GetId(), nonzero(j.GetPosition()), j.GetClass(), j.GetWorkflowName(), j.GetName(), j.GetUser(), a.since(j.GetSubmitted()), when(j.GetEstimatedStart()),
+			reason, nonzero(j.GetReason().GetRule()), j.GetStatus(), j.GetWorkflowId(), j.GetReservation(), j.GetReason().GetNearestNode())
 	}
 	return a.show(all, t)
 }

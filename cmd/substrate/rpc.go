@@ -152,3 +152,39 @@ func (c *connection) appendProvisionerDefinitions() rpc[*apiv1.AppendProvisioner
 func (c *connection) getStatus() rpc[*apiv1.GetStatusRequest, *apiv1.GetStatusResponse] {
 	return c.identity.GetStatus
 }
+
+func (c *connection) createReservation() rpc[*apiv1.CreateReservationRequest, *apiv1.CreateReservationResponse] {
+	return c.reservations.CreateReservation
+}
+
+func (c *connection) listReservations() rpc[*apiv1.ListReservationsRequest, *apiv1.ListReservationsResponse] {
+	return c.reservations.ListReservations
+}
+
+func (c *connection) getReservation() rpc[*apiv1.GetReservationRequest, *apiv1.Reservation] {
+	return c.reservations.GetReservation
+}
+
+func (c *connection) deleteReservation() rpc[*apiv1.DeleteReservationRequest, *apiv1.Reservation] {
+	return c.reservations.DeleteReservation
+}
+
+func (c *connection) announceMaintenance() rpc[*apiv1.AnnounceMaintenanceRequest, *apiv1.AnnounceMaintenanceResponse] {
+	return c.maintenance.AnnounceMaintenance
+}
+
+func (c *connection) listMaintenance() rpc[*apiv1.ListMaintenanceRequest, *apiv1.ListMaintenanceResponse] {
+	return c.maintenance.ListMaintenance
+}
+
+func (c *connection) cancelMaintenance() rpc[*apiv1.CancelMaintenanceRequest, *apiv1.MaintenanceWindow] {
+	return c.maintenance.CancelMaintenance
+}
+
+func (c *connection) listStatusHistory() rpc[*apiv1.ListStatusHistoryRequest, *apiv1.ListStatusHistoryResponse] {
+	return c.maintenance.ListStatusHistory
+}
+
+func (c *connection) addStatusNote() rpc[*apiv1.AddStatusNoteRequest, *apiv1.StatusEntry] {
+	return c.maintenance.AddStatusNote
+}

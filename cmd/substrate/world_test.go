@@ -29,6 +29,8 @@ type world struct {
 	apiv1.UnimplementedNodesServer
 	apiv1.UnimplementedWorkflowsServer
 	apiv1.UnimplementedIdentityServer
+	apiv1.UnimplementedReservationsServer
+	apiv1.UnimplementedMaintenanceServer
 
 	mu    sync.Mutex
 	asked []string       // "Config.SetConfig {…}"
@@ -48,6 +50,8 @@ func startWorld(t testing.TB) (*world, string) {
 	apiv1.RegisterNodesServer(s, w)
 	apiv1.RegisterWorkflowsServer(s, w)
 	apiv1.RegisterIdentityServer(s, w)
+	apiv1.RegisterReservationsServer(s, w)
+	apiv1.RegisterMaintenanceServer(s, w)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -73,8 +77,10 @@ func (w *world) note(method string, req any) {
 		if err == nil {
 			var v map[string]any
 			_ = json.Unmarshal(data, &v)
-			if v["yaml"] != nil {
-				v["yaml"] = "…"
+			for _, k := range []string{"yaml", "from", "until"} {
+				if v[k] != nil {
+					v[k] = "…"
+				}
 			}
 			if k, _ := v["idempotency_key"].(string); len(k) == 36 {
 				v["idempotency_key"] = "…"
@@ -195,12 +201,13 @@ func (w *world) ListNodes(_ context.Context, r *apiv1.ListNodesRequest) (*apiv1.
 
 func (w *world) GetNode(_ context.Context, r *apiv1.GetNodeRequest) (*apiv1.Node, error) {
 	n := gpuNode()
-	if r.GetNode() == "leaving" { // its run ends after the first look
+	if strings.HasPrefix(r.GetNode(), "leaving") { // its run ends after the first look
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		n.Id, n.Status = "leaving", "draining"
-		if w.polls["leaving"]++; w.polls["leaving"] > 1 {
-			n.Runs = nil
+		n.Id, n.Status, n.Conflicts, n.Reason = r.GetNode(), "draining", nil, ""
+		n.Work = []*apiv1.NodeWork{{Run: "w/j#1", Class: "on-demand", Status: "running", Started: at(1), EndsBy: at(31)}, {Run: "w/k#2", Class: "batch", Status: "preempting", Started: at(2), NoticeEndsAt: at(3)}}
+		if w.polls[r.GetNode()]++; w.polls[r.GetNode()] > 1 {
+			n.Runs, n.Work = nil, nil
 		}
 	}
 	return n, refused("show node "+r.GetNode(), r.GetNode())
@@ -376,7 +383,7 @@ func (w *world) ShowQueue(_ context.Context, r *apiv1.ShowQueueRequest) (*apiv1.
 	if r.GetMine() {
 		return &apiv1.ShowQueueResponse{}, nil
 	}
-	return &apiv1.ShowQueueResponse{Total: 1, Jobs: []*apiv1.Job{{Id: "w-1/train", WorkflowId: "w-1", Name: "train", Class: "batch", Status: "queued", Position: 1, Submitted: at(1),
+	return &apiv1.ShowQueueResponse{Total: 1, Jobs: []*apiv1.Job{{Id: "w-1/train", WorkflowId: "w-1", WorkflowName: "night", User: "mia", Name: "train", Class: "batch", Status: "queued", Position: 1, Submitted: at(1), EstimatedStart: at(9),
 		Reason: &apiv1.Reason{Code: "insufficient-resources", Rule: 4, Text: "2 GPUs short"}}}}, nil
 }
 

@@ -19,6 +19,7 @@ var update = flag.Bool("update", false, "rewrite golden files")
 func TestDiskFormat(t *testing.T) {
 	records := []any{
 		clusterRecord{}, newestGrant{}, workflowRecord{}, allocRecord{}, holdRecord{}, nodeRecord{}, ConfigRevision{}, []Event{},
+		reservationRecord{}, windowRecord{}, StatusEntry{},
 		coordinator.Organization{}, coordinator.Group{}, coordinator.User{},
 	}
 	var out bytes.Buffer
