@@ -142,6 +142,17 @@ type Organization struct {
 	Slug     string         `json:"slug"`
 	Priority int32          `json:"priority,omitempty"`
 	Created  time.Time      `json:"created"`
+	Set      uint64         `json:"set,omitempty"` // revision of the priority, see Replica
+	Replica  *Replica       `json:"replica,omitempty"`
+}
+
+// Replica marks an organisation, group or user that a Federate owns. Priority and preemption list are as the Federate
+// sent them last; where it has not yet, they are 0 and empty.
+type Replica struct {
+	Federate string    `json:"federate"`           // its cluster id
+	Revision uint64    `json:"revision,omitempty"` // of the values, as the Federate numbers them
+	Synced   time.Time `json:"synced,omitzero"`    // when they came
+	Forced   bool      `json:"forced,omitempty"`   // changed here; the next refresh overwrites it
 }
 
 // Group belongs to one organisation; its slug is unique there.
@@ -152,6 +163,8 @@ type Group struct {
 	Priority     int32          `json:"priority,omitempty"`
 	Preempts     []GroupID      `json:"preempts,omitempty"`
 	Created      time.Time      `json:"created"`
+	Set          uint64         `json:"set,omitempty"` // revision of priority and list
+	Replica      *Replica       `json:"replica,omitempty"`
 }
 
 // User belongs to one organisation and at least one group. UnixUser is the account
@@ -166,6 +179,8 @@ type User struct {
 	Admin        bool           `json:"admin,omitempty"` // cluster-admin
 	UnixUser     string         `json:"unix_user,omitempty"`
 	Created      time.Time      `json:"created"`
+	Set          uint64         `json:"set,omitempty"` // revision of priority and identity
+	Replica      *Replica       `json:"replica,omitempty"`
 }
 
 // Owner is who a workflow belongs to, as it stood at submission.

@@ -17,7 +17,7 @@ import (
 func TestGeneratedCodeIsCurrent(t *testing.T) {
 	generated := []protoreflect.FileDescriptor{
 		agentv1.File_agentv1_agent_proto, apiv1.File_apiv1_config_proto, apiv1.File_apiv1_identity_proto,
-		apiv1.File_apiv1_nodes_proto, apiv1.File_apiv1_workflows_proto,
+		apiv1.File_apiv1_nodes_proto, apiv1.File_apiv1_workflows_proto, apiv1.File_apiv1_federation_proto,
 	}
 	compiler := protocompile.Compiler{
 		Resolver: protocompile.WithStandardImports(&protocompile.SourceResolver{ImportPaths: []string{"."}}),

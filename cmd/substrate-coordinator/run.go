@@ -34,6 +34,9 @@ type settings struct {
 	apiListen   string
 	agentListen string
 	hosts       []string
+	role        string // orchestrate or federate
+	federation  string // address of the federation port; "": none
+	publicURL   string
 	dev         bool
 	logLevel    string
 }
@@ -54,6 +57,9 @@ func runCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if s.role != roleOrchestrate && s.role != roleFederate {
+				return fmt.Errorf("cannot run in role %q: expected %s or %s", s.role, roleOrchestrate, roleFederate)
+			}
 			return serve(cmd.Context(), s, log)
 		},
 	}
@@ -61,6 +67,9 @@ func runCommand() *cobra.Command {
 	f.StringVar(&s.dataDir, "data-dir", "/var/lib/substrate-coordinator", "directory of the store, output of jobs and secrets")
 	f.StringVar(&s.apiListen, "api-listen", "127.0.0.1:7440", "address of the API for users (gRPC and REST)")
 	f.StringVar(&s.agentListen, "agent-listen", ":7443", "address for the nodes' agents (mutual TLS)")
+	f.StringVar(&s.role, "role", roleOrchestrate, "orchestrate: run work on this cluster's nodes; federate: route it to registered clusters. It is for the cluster's whole life")
+	f.StringVar(&s.federation, "federation-listen", "", "address for a Federate (mutual TLS), as :7444; without it the cluster cannot be registered with one")
+	f.StringVar(&s.publicURL, "public-url", "", "where users reach this API; a Federate's clusters show it (default: https:// and the first --host, or this host's name)")
 	f.StringSliceVar(&s.hosts, "host", nil, "names and addresses in the server certificate (default: this host's name and loopback)")
 	f.BoolVar(&s.dev, "dev", false, "development: the API speaks plain HTTP and must listen on loopback")
 	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -88,36 +97,70 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	eng, err := engine.New(ctx, engine.Options{Store: st, Logs: out, Log: log, Now: time.Now, Rand: rand.Reader})
+	eng, err := engine.New(ctx, engine.Options{Store: st, Logs: out, Log: log, Now: time.Now, Rand: rand.Reader, Federate: s.role == roleFederate})
 	if err != nil {
 		return err
 	}
-	api, agents, err := listen(s)
+	ports, err := listen(s)
 	if err != nil {
 		return err
+	}
+	federate, err := newFederate(s, eng, log)
+	if err != nil {
+		return errors.Join(err, ports.close())
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return eng.Run(ctx) })
-	group.Go(func() error { return serveAPI(ctx, s, api, eng, log) })
-	group.Go(func() error { return serveAgents(ctx, s, agents, eng, log) })
-	group.Go(func() error { return announce(ctx, s, api.Addr(), agents.Addr(), eng, log) })
+	group.Go(func() error { return serveAPI(ctx, s, ports.api, eng, federate, log) })
+	if federate != nil {
+		group.Go(func() error { return errors.Join(federate.Run(ctx), federate.Close()) })
+	} else {
+		group.Go(func() error { return serveAgents(ctx, s, ports.agents, eng, log) })
+	}
+	if ports.federation != nil {
+		group.Go(func() error { return serveFederate(ctx, s, ports.federation, eng, log) })
+	}
+	group.Go(func() error { return announce(ctx, s, ports, eng, log) })
 	return group.Wait()
 }
 
-func listen(s settings) (api, agents net.Listener, err error) {
+// listeners are the ports; agents is nil on a Federate, federation where it is not asked for.
+type listeners struct{ api, agents, federation net.Listener }
+
+func (l listeners) close() error {
+	var errs []error
+	for _, one := range []net.Listener{l.api, l.agents, l.federation} {
+		if one != nil {
+			errs = append(errs, one.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func listen(s settings) (l listeners, err error) {
+	if s.role == roleFederate && s.federation != "" {
+		return l, errors.New("cannot listen for a Federate: this coordinator is one, and Federates do not register with one another")
+	}
 	if s.dev {
 		host, _, err := net.SplitHostPort(s.apiListen)
 		if ip := net.ParseIP(host); err != nil || (host != "localhost" && (ip == nil || !ip.IsLoopback())) {
-			return nil, nil, fmt.Errorf("cannot listen on %s: development mode speaks plain HTTP and only on loopback", s.apiListen)
+			return l, fmt.Errorf("cannot listen on %s: development mode speaks plain HTTP and only on loopback", s.apiListen)
 		}
 	}
-	if api, err = net.Listen("tcp", s.apiListen); err != nil {
-		return nil, nil, fmt.Errorf("cannot listen for the API: %w", err)
+	if l.api, err = net.Listen("tcp", s.apiListen); err != nil {
+		return l, fmt.Errorf("cannot listen for the API: %w", err)
 	}
-	if agents, err = net.Listen("tcp", s.agentListen); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("cannot listen for agents: %w", err), api.Close())
+	if s.role != roleFederate { // it has no nodes
+		if l.agents, err = net.Listen("tcp", s.agentListen); err != nil {
+			return l, errors.Join(fmt.Errorf("cannot listen for agents: %w", err), l.close())
+		}
 	}
-	return api, agents, nil
+	if s.federation != "" {
+		if l.federation, err = net.Listen("tcp", s.federation); err != nil {
+			return l, errors.Join(fmt.Errorf("cannot listen for a Federate: %w", err), l.close())
+		}
+	}
+	return l, nil
 }
 
 func (s settings) certificateHosts() []string {
@@ -133,8 +176,8 @@ func (s settings) certificateHosts() []string {
 
 const serverCertificateLifetime = 365 * 24 * time.Hour
 
-func serveAPI(ctx context.Context, s settings, l net.Listener, eng *engine.Engine, log *slog.Logger) (err error) {
-	handler, err := server.NewAPI(eng, server.APIOptions{Version: version, Now: time.Now, Log: log})
+func serveAPI(ctx context.Context, s settings, l net.Listener, eng *engine.Engine, federate *server.Federate, log *slog.Logger) (err error) {
+	handler, err := server.NewAPI(eng, server.APIOptions{Version: version, Now: time.Now, Log: log, Federate: federate, FederationPort: s.federation != ""})
 	if err != nil {
 		return err
 	}
@@ -192,7 +235,7 @@ func serveAgents(ctx context.Context, s settings, l net.Listener, eng *engine.En
 }
 
 // announce writes the secrets that the first start makes and, in development, tells where it listens.
-func announce(ctx context.Context, s settings, api, agents net.Addr, eng *engine.Engine, log *slog.Logger) error {
+func announce(ctx context.Context, s settings, ports listeners, eng *engine.Engine, log *slog.Logger) error {
 	adminFile := filepath.Join(s.dataDir, "admin.token")
 	if _, err := os.Stat(adminFile); errors.Is(err, os.ErrNotExist) {
 		token, err := eng.AdminToken(ctx)
@@ -208,7 +251,7 @@ func announce(ctx context.Context, s settings, api, agents net.Addr, eng *engine
 	if err := private.Write(filepath.Join(s.dataDir, "ca.pem"), ca.CertificatePEM()); err != nil {
 		return err
 	}
-	if s.dev {
+	if s.dev && s.role != roleFederate {
 		developer := engine.Caller{Principal: auth.Principal{User: "coordinator", Name: "development mode", Admin: true}}
 		token, _, err := eng.CreateJoinToken(ctx, developer, 24*time.Hour, 1000)
 		if err != nil {
@@ -219,10 +262,16 @@ func announce(ctx context.Context, s settings, api, agents net.Addr, eng *engine
 		}
 	}
 	scheme := map[bool]string{true: "http", false: "https"}[s.dev]
-	ready, err := json.Marshal(map[string]string{"api": scheme + "://" + api.String(), "agent": agents.String()})
+	addresses := map[string]string{"api": scheme + "://" + ports.api.Addr().String()}
+	for name, l := range map[string]net.Listener{"agent": ports.agents, "federation": ports.federation} {
+		if l != nil {
+			addresses[name] = l.Addr().String()
+		}
+	}
+	ready, err := json.Marshal(addresses)
 	if err != nil {
 		return err
 	}
-	log.Info("ready", "api", api.String(), "agents", agents.String(), "pin", auth.Pin(ca))
+	log.Info("ready", "role", s.role, "api", addresses["api"], "agents", addresses["agent"], "federation", addresses["federation"], "pin", auth.Pin(ca))
 	return private.Write(filepath.Join(s.dataDir, "ready.json"), append(ready, '\n'))
 }

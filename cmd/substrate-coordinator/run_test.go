@@ -19,7 +19,7 @@ func startDev(t *testing.T) (api string) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- serve(ctx, settings{dataDir: dir, apiListen: "127.0.0.1:0", agentListen: "127.0.0.1:0", dev: true}, slog.New(slog.DiscardHandler))
+		done <- serve(ctx, settings{dataDir: dir, apiListen: "127.0.0.1:0", agentListen: "127.0.0.1:0", role: roleOrchestrate, dev: true}, slog.New(slog.DiscardHandler))
 	}()
 	t.Cleanup(func() {
 		stop()

@@ -39,6 +39,7 @@ type connection struct {
 	identity     apiv1.IdentityClient
 	reservations apiv1.ReservationsClient
 	maintenance  apiv1.MaintenanceClient
+	clusters     apiv1.ClustersClient
 }
 
 // endpoint says where a coordinator is and how it proves itself.
@@ -183,6 +184,7 @@ func dial(e endpoint) (*connection, error) {
 		ClientConn: cc, server: e.server, config: apiv1.NewConfigClient(cc), nodes: apiv1.NewNodesClient(cc),
 		workflows: apiv1.NewWorkflowsClient(cc), identity: apiv1.NewIdentityClient(cc),
 		reservations: apiv1.NewReservationsClient(cc), maintenance: apiv1.NewMaintenanceClient(cc),
+		clusters: apiv1.NewClustersClient(cc),
 	}, nil
 }
 

@@ -16,8 +16,16 @@ func (a *app) clusterCommand() *cobra.Command {
 	config := &cobra.Command{Use: "config", Short: "The revisioned configuration"}
 	config.AddCommand(a.configSetCommand(), a.configGetCommand(), a.configValidateCommand(), a.configPlanCommand(),
 		a.configTestCommand(), a.configSuggestCommand(), a.configRollbackCommand(), a.configDiffCommand())
-	status := &cobra.Command{Use: "status", Short: "The cluster at a glance", Args: cobra.NoArgs}
-	cmd.AddCommand(config, a.watchable(status, a.clusterStatus))
+	named := ""
+	status := &cobra.Command{Use: "status [NAME]", Short: "The cluster at a glance, or one of a Federate's clusters", Args: cobra.MaximumNArgs(1),
+		PreRun: func(_ *cobra.Command, args []string) { named = strings.Join(args, "") }}
+	cmd.AddCommand(config, a.watchable(status, func(ctx context.Context) error {
+		if named != "" {
+			return a.oneCluster(ctx, named)
+		}
+		return a.clusterStatus(ctx)
+	}))
+	cmd.AddCommand(a.federateCommands()...)
 	return cmd
 }
 

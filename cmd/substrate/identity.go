@@ -52,6 +52,8 @@ func (a *app) whoamiCommand() *cobra.Command {
 	}
 }
 
+const forceHelp = "change a Federate's replica here, until the next refresh from there"
+
 func (a *app) organizationCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "organization", Short: "Organizations and their priority"}
 	create := &apiv1.CreateOrganizationRequest{}
@@ -68,6 +70,7 @@ func (a *app) organizationCommand() *cobra.Command {
 	}
 	createCmd.Flags().Int32Var(&create.Priority, "priority", 0, "scheduling priority")
 	var priority int32
+	var force bool
 	update := &cobra.Command{
 		Use: "update NAME|ID", Short: "Change an organization", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -75,7 +78,7 @@ func (a *app) organizationCommand() *cobra.Command {
 				return usagef("organization update needs --priority")
 			}
 			o, err := get(cmd.Context(), a, "changing the organization", (*connection).updateOrganization,
-				&apiv1.UpdateOrganizationRequest{Id: args[0], Priority: &priority})
+				&apiv1.UpdateOrganizationRequest{Id: args[0], Priority: &priority, Force: force})
 			if err != nil {
 				return err
 			}
@@ -83,6 +86,7 @@ func (a *app) organizationCommand() *cobra.Command {
 		},
 	}
 	update.Flags().Int32Var(&priority, "priority", 0, "scheduling priority")
+	update.Flags().BoolVar(&force, "force", false, forceHelp)
 	cmd.AddCommand(createCmd, update, &cobra.Command{
 		Use: "list", Short: "List the organizations", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -153,6 +157,7 @@ func (a *app) groupUpdateCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&req.Organization, "organization", "", "name or id (default: your own)")
 	f.Int32Var(&priority, "priority", 0, "scheduling priority")
+	f.BoolVar(&req.Force, "force", false, forceHelp)
 	f.StringSliceVar(&req.Preempt, "preempt", nil, "let the group preempt preemptible work of this group (repeatable)")
 	f.StringSliceVar(&req.NoPreempt, "no-preempt", nil, "take that permission back (repeatable)")
 	return cmd
@@ -229,10 +234,11 @@ func (a *app) userCreateCommand() *cobra.Command {
 func (a *app) userUpdateCommand() *cobra.Command {
 	var priority int32
 	var unixUser, organization string
+	var force bool
 	cmd := &cobra.Command{
 		Use: "update NAME|ID", Short: "Change a user's priority or account", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := &apiv1.UpdateUserRequest{Id: args[0]}
+			req := &apiv1.UpdateUserRequest{Id: args[0], Force: force}
 			if cmd.Flags().Changed("priority") {
 				req.Priority = &priority
 			}
@@ -256,5 +262,6 @@ func (a *app) userUpdateCommand() *cobra.Command {
 	cmd.Flags().Int32Var(&priority, "priority", 0, "scheduling priority")
 	cmd.Flags().StringVar(&organization, "organization", "", "name or id of the user's (default: your own)")
 	cmd.Flags().StringVar(&unixUser, "unix-user", "", "account on the nodes that the user's jobs run as; empty for none")
+	cmd.Flags().BoolVar(&force, "force", false, forceHelp)
 	return cmd
 }

@@ -43,6 +43,33 @@ func (a *app) showUsers(m proto.Message, list ...*apiv1.User) error {
 	return a.show(m, t)
 }
 
+// showPush tells what became of a change of grants on each of a Federate's clusters.
+func (a *app) showPush(r *apiv1.AppendProvisionerDefinitionsResponse) error {
+	t := table{head: []string{"CLUSTER", "STATE", "GRANTED", "HAD IT", "ERROR"}}
+	for _, c := range r.GetClusters() {
+		granted, had := 0, 0
+		for _, x := range r.GetResults() {
+			switch {
+			case x.GetCluster() != c.GetCluster():
+			case x.GetAlreadyExisted():
+				had++
+			default:
+				granted++
+			}
+		}
+		t.add(c.GetCluster(), c.GetCluster(), c.GetState(), number(granted), number(had), c.GetError())
+	}
+	if err := a.show(r, t); err != nil {
+		return err
+	}
+	for _, c := range r.GetClusters() {
+		if c.GetState() == "pending" {
+			a.warn("note: cluster %s is called again until it answers", c.GetCluster())
+		}
+	}
+	return nil
+}
+
 func (a *app) grantCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "grant", Short: "Signed grants: which definitions an organization may use"}
 	var organizations []string
@@ -64,7 +91,10 @@ func (a *app) grantCommand() *cobra.Command {
 				}
 				t.add(x.GetOrganization()+"/"+x.GetDefinition(), x.GetDefinition(), x.GetOrganization(), result)
 			}
-			return a.show(r, t)
+			if len(r.GetClusters()) == 0 {
+				return a.show(r, t)
+			}
+			return a.showPush(r)
 		},
 	}
 	appendCmd.Flags().StringSliceVar(&organizations, "organization", nil, "name or id (repeatable; default: all)")

@@ -37,7 +37,7 @@ func (a *app) workflowCommand() *cobra.Command {
 			Use: "explain ID [JOB]", Short: "Say why jobs wait and which definitions they may use", Args: cobra.RangeArgs(1, 2),
 			RunE: a.explainWorkflow,
 		},
-		a.workflowValidateCommand(),
+		a.workflowValidateCommand(), a.workflowScoreCommand(),
 	)
 	return cmd
 }
@@ -85,6 +85,10 @@ func (a *app) startWorkflow(ctx context.Context, req *apiv1.StartWorkflowRequest
 		a.warn("warning: %s", w)
 	}
 	w := res.GetWorkflow()
+	where := ""
+	if w.GetCluster() != "" {
+		where = " on cluster " + w.GetCluster()
+	}
 	switch {
 	case a.output == "json" || a.output == "yaml":
 		if err := a.show(res, table{}); err != nil {
@@ -95,7 +99,7 @@ func (a *app) startWorkflow(ctx context.Context, req *apiv1.StartWorkflowRequest
 	case res.GetExisted():
 		a.say("workflow %s (%s) was started before with this key", w.GetId(), w.GetName())
 	default:
-		a.say("workflow %s (%s) is started", w.GetId(), w.GetName())
+		a.say("workflow %s (%s) is started%s", w.GetId(), w.GetName(), where)
 	}
 	a.flush()
 	if !watch && !follow {
@@ -116,14 +120,24 @@ func (a *app) listWorkflows(ctx context.Context, status string) error {
 		return err
 	}
 	t := table{
-		head: []string{"ID", "NAME", "STATUS", "JOBS", "SUBMITTED", "USER", "GROUP", "ORGANIZATION", "STARTED", "ENDED"}, wide: 6,
+		head: []string{"ID", "NAME", "STATUS", "JOBS", "SUBMITTED", "USER", "GROUP", "ORGANIZATION", "STARTED", "ENDED", "CLUSTER"}, wide: 6,
 		empty: "there is no workflow",
 	}
+	var notes []*apiv1.Workflow
 	for _, w := range all.GetWorkflows() {
 		t.add(w.GetId(), w.GetId(), w.GetName(), w.GetStatus(), counts(w.GetCounts()), when(w.GetSubmitted()), w.GetUser(),
-			w.GetGroup(), w.GetOrganization(), when(w.GetStarted()), when(w.GetEnded()))
+			w.GetGroup(), w.GetOrganization(), when(w.GetStarted()), when(w.GetEnded()), w.GetCluster())
+		if w.GetNote() != "" && w.GetCluster() != "" {
+			notes = append(notes, w)
+		}
 	}
-	return a.show(all, t)
+	if err := a.show(all, t); err != nil {
+		return err
+	}
+	for _, w := range notes[:min(len(notes), 10)] {
+		a.warn("note: %s: %s", w.GetId(), w.GetNote())
+	}
+	return nil
 }
 
 // knownWord refuses a flag's value that is none of the words; "" is no value.
@@ -173,7 +187,7 @@ func (a *app) workflowStatusCommand() *cobra.Command {
 				return err
 			}
 			return a.describe(w, w.GetId(), []field{
-				{"Workflow", w.GetId()}, {"Name", w.GetName()}, {"Status", w.GetStatus()}, {"Jobs", counts(w.GetCounts())},
+				{"Workflow", w.GetId()}, {"Name", w.GetName()}, {"Status", w.GetStatus()}, {"Cluster", w.GetCluster()}, {"Jobs", counts(w.GetCounts())}, {"Note", w.GetNote()},
 			}, a.jobTable(w, a.output == "wide"))
 		},
 	}
@@ -262,11 +276,12 @@ func (a *app) describeWorkflow(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	return a.describe(w, w.GetId(), []field{
+	routed, candidates := a.routing(w.GetRouting(), w.GetNote())
+	return a.describe(w, w.GetId(), append([]field{
 		{"Workflow", w.GetId()}, {"Name", w.GetName()}, {"Status", w.GetStatus()}, {"User", w.GetUser()}, {"Group", w.GetGroup()},
 		{"Organization", w.GetOrganization()}, {"Submitted", when(w.GetSubmitted())}, {"Started", when(w.GetStarted())}, {"Ended", when(w.GetEnded())},
 		{"Jobs", counts(w.GetCounts())},
-	}, a.jobTable(w, true)) // a description leaves nothing out
+	}, routed...), a.jobTable(w, true), candidates) // a description leaves nothing out
 }
 
 func (a *app) workflowCancelCommand() *cobra.Command {
@@ -330,7 +345,13 @@ func (a *app) explainWorkflow(cmd *cobra.Command, args []string) error {
 		}
 		return a.show(r, t)
 	}
-	if len(r.GetJobs()) == 0 {
+	if fs, candidates := a.routing(r.GetRouting(), r.GetNote()); len(fs) > 0 {
+		if err := a.describe(r, "", fs, candidates); err != nil {
+			return err
+		}
+		fmt.Fprintln(a.out)
+	}
+	if len(r.GetJobs()) == 0 && r.GetNote() == "" {
 		a.say("nothing of it waits")
 	}
 	for i, e := range r.GetJobs() {
@@ -435,6 +456,9 @@ func (a *app) printEvent(e *apiv1.Event) error {
 			job = "-"
 		}
 		message := cell([]string{e.GetMessage()}, 0)
+		if e.GetCluster() != "" {
+			message = "[" + printable(e.GetCluster()) + "] " + message
+		}
 		if a.output == "wide" && len(e.GetMetadata()) > 0 {
 			message += " [" + printable(pairs(e.GetMetadata())) + "]"
 		}

@@ -31,6 +31,8 @@ type Options struct {
 	// Inline has each request carried out in its caller's goroutine, and decisions taken by Step, instead of Run: for
 	// one goroutine that owns the clock too.
 	Inline bool
+	// Federate is the role: a cluster that routes work to others and has no nodes of its own.
+	Federate bool
 	Limits
 }
 
@@ -76,6 +78,7 @@ type Engine struct {
 	newest      uint64     // store revision of the newest record seen while loading
 	sessions    sessions
 	credentials credentials
+	peers       peers
 	ec2         *spec.Catalogue
 	ca          *auth.CA  // never changes
 	nextPass    time.Time // no scheduling pass before: passes take at most a fifth of the loop's time

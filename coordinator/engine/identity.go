@@ -18,6 +18,9 @@ import (
 type Caller struct {
 	auth.Principal
 	From string // remote address, for events
+	// Federate is the cluster id of the Federate that makes the request for the user; "" is the user directly.
+	Federate string
+	Force    bool // change replicas, which the next refresh overwrites
 }
 
 // authorize is how every method that acts for a caller asks whether it may. The server has asked before
@@ -165,10 +168,15 @@ func (e *Engine) UpdateOrganization(ctx context.Context, c Caller, id string, pr
 		if o == nil || id == "" {
 			return noSuch(op, "organisation", id)
 		}
+		if err := t.editable(c, op, o.Replica); err != nil {
+			return err
+		}
 		if priority != nil {
 			o.Priority = *priority
 			t.prioritySet(o.Slug, *priority)
 		}
+		o.Set = t.revision(o.Created)
+		t.force(&o.Replica)
 		t.put(prefixOrg+string(o.ID), o.Organization)
 		t.group()
 		out = o.Organization
@@ -225,6 +233,9 @@ func (e *Engine) CreateGroup(ctx context.Context, c Caller, slug, organization s
 		if err := checkSlug(op, slug); err != nil {
 			return err
 		}
+		if err := t.editable(c, op, o.Replica); err != nil {
+			return err
+		}
 		if t.state.group(o.ID, slug) != nil {
 			return coordinator.Errorf(coordinator.ErrExists, op, "organisation %s has one of this name", o.Slug)
 		}
@@ -256,6 +267,9 @@ func (e *Engine) UpdateGroup(ctx context.Context, c Caller, in UpdateGroup) (out
 		if g == nil {
 			return noSuch(op, "group", in.Group)
 		}
+		if err := t.editable(c, op, g.Replica); err != nil {
+			return err
+		}
 		preempts := slices.Clone(g.Preempts)
 		for _, ref := range append(slices.Clone(in.Preempt), in.NoPreempt...) {
 			if s.group(o.ID, ref) == nil {
@@ -280,6 +294,8 @@ func (e *Engine) UpdateGroup(ctx context.Context, c Caller, in UpdateGroup) (out
 			g.Priority = *in.Priority
 			t.prioritySet(o.Slug+"/"+g.Slug, g.Priority)
 		}
+		g.Set = t.revision(g.Created)
+		t.force(&g.Replica)
 		t.put(prefixGroup+string(g.ID), g)
 		t.group()
 		out = s.groupView(g)
@@ -326,6 +342,9 @@ func (e *Engine) CreateUser(ctx context.Context, c Caller, in NewUser) (out User
 	err = e.do(ctx, func(t *tx) error {
 		u, err := t.state.newUser(c, op, in)
 		if err != nil {
+			return err
+		}
+		if err := t.editable(c, op, t.state.orgs[u.Organization].Replica); err != nil {
 			return err
 		}
 		id, err := e.newID()
@@ -397,6 +416,9 @@ func (e *Engine) UpdateUser(ctx context.Context, c Caller, id string, priority *
 		if err != nil {
 			return err
 		}
+		if err := t.editable(c, op, u.Replica); err != nil {
+			return err
+		}
 		if unixUser != nil {
 			if err := c.authorize(auth.PermissionAdminCluster, op, auth.Target{}); err != nil {
 				return err
@@ -410,6 +432,8 @@ func (e *Engine) UpdateUser(ctx context.Context, c Caller, id string, priority *
 			u.Priority = *priority
 			t.prioritySet(u.Name, u.Priority)
 		}
+		u.Set = t.revision(u.Created)
+		t.force(&u.Replica)
 		t.put(prefixUser+string(u.ID), u)
 		t.group()
 		out = t.state.userView(u)

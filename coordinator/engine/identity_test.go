@@ -65,7 +65,7 @@ func permissionCases(work WorkflowView, ann UserView) []permissionCase {
 }
 
 func clusterCases() []permissionCase {
-	adminOnly := may{'u', 'd', 'd', 'd', '+'}
+	adminOnly, notHere := may{'u', 'd', 'd', 'd', '+'}, may{'u', 'd', 'd', 'd', '?'} // of a Federate, which this cluster is not
 	return []permissionCase{
 		{"SetConfig", func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.SetConfig(ctx, c, SetConfig{YAML: []byte(plainConfig), File: "c"})
@@ -110,6 +110,25 @@ func clusterCases() []permissionCase {
 			_, err := e.AppendDefinitions(ctx, c, []string{"small"}, nil, true)
 			return err
 		}, adminOnly},
+		{"Federate", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Federate(ctx, c); return err }, may{'u', 'd', 'd', 'd', 'h'}},
+		{"CreateFederationToken", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.CreateFederationToken(ctx, c, 0)
+			return err
+		}, adminOnly},
+		{"ForgetFederate", func(ctx context.Context, e *Engine, c Caller) error { return e.ForgetFederate(ctx, c) }, may{'u', 'd', 'd', 'd', 'h'}},
+		{"BeginMember", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.BeginMember(ctx, c, "east", "east:1")
+			return err
+		}, notHere},
+		{"DrainMember", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.DrainMember(ctx, c, "east", true)
+			return err
+		}, notHere},
+		{"RemoveMember", func(ctx context.Context, e *Engine, c Caller) error { return e.RemoveMember(ctx, c, "east", false) }, notHere},
+		{"IntendPush", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.IntendPush(ctx, c, []string{"small"}, nil, true)
+			return err
+		}, notHere},
 		{"Events of the whole cluster", func(ctx context.Context, e *Engine, c Caller) error {
 			return e.Events(ctx, c, "", 0, false, func([]Event) error { return nil })
 		}, adminOnly},
@@ -217,6 +236,26 @@ func workCases(work WorkflowView) []permissionCase {
 			}
 			return nil
 		}, may{'i', '+', '+', '+', '+'}},
+		{"ScoreWorkflow", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.ScoreWorkflow(ctx, c, StartWorkflow{YAML: []byte(oneJob), File: "w"})
+			return err
+		}, all},
+		{"CheckRoutable", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.CheckRoutable(ctx, c, StartWorkflow{YAML: []byte(oneJob), File: "w"})
+			return err
+		}, all},
+		{"IntendRoute", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.IntendRoute(ctx, c, Intent{Start: StartWorkflow{YAML: []byte(oneJob), File: "w"}})
+			return err
+		}, may{'u', '?', '?', '?', '?'}},
+		{"FindRoute", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.FindRoute(ctx, c, auth.PermissionReadWork, "show workflow", ref)
+			return err
+		}, may{'u', 'h', 'h', 'h', 'h'}},
+		{"Routes", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.Routes(ctx, c, "", Page{})
+			return err
+		}, all},
 		{"Workflows", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.Workflows(ctx, c, "", Page{})
 			return err

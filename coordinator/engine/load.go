@@ -39,6 +39,7 @@ func (e *Engine) reload(ctx context.Context) error {
 		}
 	}
 	e.credentials.reset(s)
+	e.peers.reset(s)
 	return nil
 }
 
@@ -58,6 +59,7 @@ func (e *Engine) newState() (*state, error) {
 		absent: map[coordinator.NodeID]*node{}, yielding: map[coordinator.AllocationID]*allocation{}, holds: map[coordinator.AllocationID]*holdRecord{}, dirty: true, now: e.opt.Now,
 		reservations: map[sched.ReservationID]*reservation{}, reservationKeys: map[string]sched.ReservationID{},
 		windows: map[string]*window{}, windowKeys: map[string]string{},
+		federation: newFederationState(),
 	}, nil
 }
 
@@ -70,11 +72,14 @@ func (e *Engine) load(ctx context.Context) (*state, error) {
 	if err := e.getJSON(ctx, keyCluster, &s.cluster); err != nil || s.cluster.ID == "" {
 		return s, err
 	}
+	if s.cluster.Federate != e.opt.Federate {
+		return nil, fmt.Errorf("cannot change the role of a cluster: this one was founded %s", role(s.cluster.Federate))
+	}
 	if s.cluster.Schema > schemaVersion {
 		return nil, fmt.Errorf("cannot read the state: it was written by a newer version (schema %d, this one knows %d)", s.cluster.Schema, schemaVersion)
 	}
 	steps := []func(context.Context, *state) error{
-		e.loadSecrets, e.loadOwners, e.loadGrants, e.loadConfig, e.loadNodes, e.loadWorkflows, e.loadAllocations, e.loadHolds, e.loadReservations, e.loadMaintenance, e.loadEvents,
+		e.loadSecrets, e.loadOwners, e.loadGrants, e.loadConfig, e.loadNodes, e.loadWorkflows, e.loadAllocations, e.loadHolds, e.loadReservations, e.loadMaintenance, e.loadEvents, e.loadFederation,
 	}
 	for _, step := range steps {
 		if err := step(ctx, s); err != nil {
@@ -330,7 +335,7 @@ func (e *Engine) foundCluster(ctx context.Context) error {
 		return err
 	}
 	s := e.state
-	s.cluster = clusterRecord{ID: id, Created: now, Schema: schemaVersion}
+	s.cluster = clusterRecord{ID: id, Created: now, Schema: schemaVersion, Federate: e.opt.Federate}
 	if s.ca, err = auth.NewCA(id, now, e.opt.Rand); err != nil {
 		return err
 	}
@@ -373,4 +378,12 @@ func opJSON(key string, v any) store.Op {
 		panic(fmt.Sprintf("cannot encode %s: %v", key, err)) // own record types only
 	}
 	return store.Op{Key: key, Value: data}
+}
+
+// role is a cluster's in words.
+func role(federate bool) string {
+	if federate {
+		return "as a Federate"
+	}
+	return "to run work itself"
 }

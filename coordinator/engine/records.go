@@ -19,6 +19,8 @@ type clusterRecord struct {
 	ID      string    `json:"id"`
 	Created time.Time `json:"created"`
 	Schema  int       `json:"schema"`
+	// Federate is the role it was founded in: to route to other clusters instead of running work.
+	Federate bool `json:"federate,omitempty"`
 }
 
 // newestGrant is kept apart from the grant itself, or a rollback would be invisible.

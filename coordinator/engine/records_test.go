@@ -21,6 +21,7 @@ func TestDiskFormat(t *testing.T) {
 		clusterRecord{}, newestGrant{}, workflowRecord{}, allocRecord{}, holdRecord{}, nodeRecord{}, ConfigRevision{}, []Event{},
 		reservationRecord{}, windowRecord{}, StatusEntry{},
 		coordinator.Organization{}, coordinator.Group{}, coordinator.User{},
+		federateRecord{}, memberRecord{}, routeRecord{}, pushRecord{},
 	}
 	var out bytes.Buffer
 	for _, r := range records {

@@ -48,6 +48,8 @@ type state struct {
 	overdue         map[coordinator.NodeID]coordinator.RunID // runs that do not end after their notice
 	absent          map[coordinator.NodeID]*node             // without a stream, and not yet given up
 
+	federation federationState
+
 	resumed   bool // what a crash cut short has been looked for
 	dirty     bool // something a decision depends on has changed
 	core      core

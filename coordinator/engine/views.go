@@ -113,6 +113,7 @@ type StartWorkflow struct {
 	Priority       int32
 	Group          string
 	IdempotencyKey string
+	ID             coordinator.WorkflowID // "" is the engine's to choose; the Federate's requests alone may set it
 }
 
 // StartWorkflowResult is the accepted workflow; Existed marks a repeated idempotency key.

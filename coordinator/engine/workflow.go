@@ -36,6 +36,9 @@ func (e *Engine) StartWorkflow(ctx context.Context, c Caller, in StartWorkflow) 
 	if n := allocations(spec); n > e.opt.MaxAllocations {
 		return res, coordinator.Errorf(coordinator.ErrExhausted, op, "%d jobs and tasks, at most %d fit in one workflow", n, e.opt.MaxAllocations)
 	}
+	if in.ID != "" && (c.Federate == "" || checkWorkflowID(in.ID) != nil) {
+		return res, coordinator.Errorf(coordinator.ErrInvalid, op, "the id of a workflow is not the submitter's to choose")
+	}
 	digest := sha256.Sum256(in.YAML)
 	var id coordinator.WorkflowID
 	err = e.doView(ctx, func(t *tx) error {
@@ -46,6 +49,9 @@ func (e *Engine) StartWorkflow(ctx context.Context, c Caller, in StartWorkflow) 
 				}
 				id, res.Existed = known.id, true
 				return nil
+			}
+			if _, gone := t.state.federation.withdrawn[idempotencyKey(c, in.IdempotencyKey)]; gone {
+				return coordinator.Errorf(coordinator.ErrConflict, op, "it was withdrawn before it arrived")
 			}
 		}
 		owner, prio, err := t.state.owner(c, in.Group, op)
@@ -58,7 +64,7 @@ func (e *Engine) StartWorkflow(ctx context.Context, c Caller, in StartWorkflow) 
 			rec.Idempotency = idempotencyKey(c, in.IdempotencyKey)
 			rec.Digest = hex.EncodeToString(digest[:])
 		}
-		id, err = e.accept(t, op, rec)
+		id, err = e.accept(t, op, rec, in.ID)
 		return err
 	}, func(s *state) { res.Workflow = s.workflows[id].view(s, true) })
 	return res, err
@@ -104,7 +110,7 @@ func allocations(spec coordinator.WorkflowSpec) int {
 func idempotencyKey(c Caller, key string) string { return string(c.User) + "/" + key }
 
 // accept checks that every job could run somewhere and files the workflow.
-func (e *Engine) accept(t *tx, op string, rec workflowRecord) (coordinator.WorkflowID, error) {
+func (e *Engine) accept(t *tx, op string, rec workflowRecord, id coordinator.WorkflowID) (coordinator.WorkflowID, error) {
 	s := t.state
 	if n := allocations(rec.Spec); s.open+n > e.opt.MaxOpenAllocations {
 		return "", coordinator.Errorf(coordinator.ErrExhausted, op, "%d jobs wait or run already, at most %d do", s.open, e.opt.MaxOpenAllocations).
@@ -113,7 +119,12 @@ func (e *Engine) accept(t *tx, op string, rec workflowRecord) (coordinator.Workf
 	if err := s.fillWalltimes(op, &rec.Spec); err != nil {
 		return "", err
 	}
-	id, err := newWorkflowID(t.now, e.opt.Rand)
+	var err error
+	if id == "" {
+		id, err = newWorkflowID(t.now, e.opt.Rand)
+	} else if s.workflows[id] != nil {
+		err = coordinator.Errorf(coordinator.ErrExists, op, "there is one of this id")
+	}
 	if err != nil {
 		return "", err
 	}
@@ -153,6 +164,15 @@ func (s *state) fillWalltimes(op string, spec *coordinator.WorkflowSpec) error {
 		}
 	}
 	return nil
+}
+
+// checkWorkflowID takes what newWorkflowID makes.
+func checkWorkflowID(id coordinator.WorkflowID) error {
+	u, err := uuid.Parse(string(id))
+	if err == nil && (u.Version() != 7 || u.String() != string(id)) {
+		err = fmt.Errorf("%q is not a workflow id", id)
+	}
+	return err
 }
 
 // newWorkflowID makes a UUIDv7 of the engine's time and chance.

@@ -34,10 +34,13 @@ func apiMethods() map[string]protoreflect.MethodDescriptor {
 	out := map[string]protoreflect.MethodDescriptor{}
 	for _, f := range []protoreflect.FileDescriptor{
 		apiv1.File_apiv1_config_proto, apiv1.File_apiv1_nodes_proto, apiv1.File_apiv1_workflows_proto, apiv1.File_apiv1_identity_proto,
-		apiv1.File_apiv1_calendar_proto,
+		apiv1.File_apiv1_calendar_proto, apiv1.File_apiv1_federation_proto,
 	} {
 		for i := range f.Services().Len() {
 			s := f.Services().Get(i)
+			if s.Name() == "Federation" {
+				continue // of another port, with its own gate
+			}
 			for j := range s.Methods().Len() {
 				m := s.Methods().Get(j)
 				out[fmt.Sprintf("/%s/%s", s.FullName(), m.Name())] = m

@@ -7,20 +7,20 @@ import (
 )
 
 func organizationToProto(o coordinator.Organization) *apiv1.Organization {
-	return &apiv1.Organization{Id: string(o.ID), Name: o.Slug, Priority: o.Priority, Created: stamp(o.Created)}
+	return &apiv1.Organization{Id: string(o.ID), Name: o.Slug, Priority: o.Priority, Created: stamp(o.Created), Replica: replicaToProto(o.Replica)}
 }
 
 func groupToProto(g engine.GroupView) *apiv1.Group {
 	return &apiv1.Group{
 		Id: string(g.ID), Name: g.Slug, Organization: g.OrganizationSlug, Priority: g.Priority,
-		Preempts: g.PreemptNames, Created: stamp(g.Created),
+		Preempts: g.PreemptNames, Created: stamp(g.Created), Replica: replicaToProto(g.Replica),
 	}
 }
 
 func userToProto(u engine.UserView) *apiv1.User {
 	return &apiv1.User{
 		Id: string(u.ID), Name: u.Name, Email: u.Email, Organization: u.OrganizationSlug, Groups: u.GroupSlugs,
-		Priority: u.Priority, Admin: u.Admin, UnixUser: u.UnixUser, Created: stamp(u.Created),
+		Priority: u.Priority, Admin: u.Admin, UnixUser: u.UnixUser, Created: stamp(u.Created), Replica: replicaToProto(u.Replica),
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 // fakeEngine answers through its fields; a field that is not set fails the call.
 type fakeEngine struct {
+	fakeFederation
 	authenticateFunc        func(context.Context, string) (engine.Caller, error)
 	setConfigFunc           func(context.Context, engine.Caller, engine.SetConfig) (engine.SetConfigResult, error)
 	validateConfigFunc      func(context.Context, string, []byte) strictyaml.Diagnostics

@@ -49,7 +49,7 @@ func (s identityService) CreateOrganization(ctx context.Context, r *apiv1.Create
 }
 
 func (s identityService) UpdateOrganization(ctx context.Context, r *apiv1.UpdateOrganizationRequest) (*apiv1.Organization, error) {
-	return one(organizationToProto)(s.organizations.UpdateOrganization(ctx, callerOf(ctx), r.GetId(), r.Priority))
+	return one(organizationToProto)(s.organizations.UpdateOrganization(ctx, forced(ctx, r), r.GetId(), r.Priority))
 }
 
 func (s identityService) ListGroups(ctx context.Context, r *apiv1.ListGroupsRequest) (*apiv1.ListGroupsResponse, error) {
@@ -65,7 +65,7 @@ func (s identityService) CreateGroup(ctx context.Context, r *apiv1.CreateGroupRe
 }
 
 func (s identityService) UpdateGroup(ctx context.Context, r *apiv1.UpdateGroupRequest) (*apiv1.Group, error) {
-	return one(groupToProto)(s.groups.UpdateGroup(ctx, callerOf(ctx), engine.UpdateGroup{
+	return one(groupToProto)(s.groups.UpdateGroup(ctx, forced(ctx, r), engine.UpdateGroup{
 		Group: r.GetGroup(), Organization: r.GetOrganization(), Priority: r.Priority,
 		Preempt: r.GetPreempt(), NoPreempt: r.GetNoPreempt(),
 	}))
@@ -87,7 +87,7 @@ func (s identityService) CreateUser(ctx context.Context, r *apiv1.CreateUserRequ
 }
 
 func (s identityService) UpdateUser(ctx context.Context, r *apiv1.UpdateUserRequest) (*apiv1.User, error) {
-	return one(userToProto)(s.users.UpdateUser(ctx, callerOf(ctx), r.GetId(), r.Priority, r.UnixUser))
+	return one(userToProto)(s.users.UpdateUser(ctx, forced(ctx, r), r.GetId(), r.Priority, r.UnixUser))
 }
 
 func (s identityService) CreateUserToken(ctx context.Context, r *apiv1.CreateUserTokenRequest) (*apiv1.CreateUserTokenResponse, error) {
@@ -107,11 +107,8 @@ func (s identityService) SetGrant(ctx context.Context, r *apiv1.SetGrantRequest)
 }
 
 func (s identityService) AppendProvisionerDefinitions(ctx context.Context, r *apiv1.AppendProvisionerDefinitionsRequest) (*apiv1.AppendProvisionerDefinitionsResponse, error) {
-	if r.GetAllOrganizations() == (len(r.GetOrganizations()) > 0) {
-		return nil, coordinator.Errorf(coordinator.ErrInvalid, "append to grants", "name organizations or set all_organizations, one of the two")
-	}
-	if len(r.GetDefinitions()) == 0 {
-		return nil, coordinator.Errorf(coordinator.ErrInvalid, "append to grants", "no definition is named")
+	if err := checkAppend(r); err != nil {
+		return nil, err
 	}
 	res, err := s.grants.AppendDefinitions(ctx, callerOf(ctx), r.GetDefinitions(), r.GetOrganizations(), r.GetAllOrganizations())
 	if err != nil {
@@ -126,12 +123,29 @@ func (s identityService) AppendProvisionerDefinitions(ctx context.Context, r *ap
 	}, nil
 }
 
+func checkAppend(r *apiv1.AppendProvisionerDefinitionsRequest) error {
+	if r.GetAllOrganizations() == (len(r.GetOrganizations()) > 0) {
+		return coordinator.Errorf(coordinator.ErrInvalid, "append to grants", "name organizations or set all_organizations, one of the two")
+	}
+	if len(r.GetDefinitions()) == 0 {
+		return coordinator.Errorf(coordinator.ErrInvalid, "append to grants", "no definition is named")
+	}
+	return nil
+}
+
 func (s identityService) GetStatus(ctx context.Context, _ *apiv1.GetStatusRequest) (*apiv1.GetStatusResponse, error) {
 	st, err := s.queue.Status(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return statusToProto(s.version, st), nil
+}
+
+// forced is the caller of a request that may change replicas.
+func forced(ctx context.Context, r interface{ GetForce() bool }) engine.Caller {
+	c := callerOf(ctx)
+	c.Force = r.GetForce()
+	return c
 }
 
 // one converts the answer of an engine method unless it failed.

@@ -53,6 +53,17 @@ func permissions() auth.Table {
 		apiv1.Maintenance_ListStatusHistory_FullMethodName:   auth.PermissionUser,
 		apiv1.Maintenance_AddStatusNote_FullMethodName:       auth.PermissionAdminCluster,
 
+		apiv1.Workflows_ScoreWorkflow_FullMethodName: auth.PermissionSubmit,
+
+		apiv1.Clusters_CreateFederationToken_FullMethodName: auth.PermissionAdminCluster,
+		apiv1.Clusters_GetFederate_FullMethodName:           auth.PermissionAdminCluster,
+		apiv1.Clusters_ForgetFederate_FullMethodName:        auth.PermissionAdminCluster,
+		apiv1.Clusters_RegisterCluster_FullMethodName:       auth.PermissionAdminCluster,
+		apiv1.Clusters_ListClusters_FullMethodName:          auth.PermissionUser,
+		apiv1.Clusters_GetCluster_FullMethodName:            auth.PermissionUser,
+		apiv1.Clusters_SetClusterDrained_FullMethodName:     auth.PermissionAdminCluster,
+		apiv1.Clusters_DeregisterCluster_FullMethodName:     auth.PermissionAdminCluster,
+
 		apiv1.Identity_WhoAmI_FullMethodName:                       auth.PermissionUser,
 		apiv1.Identity_ListOrganizations_FullMethodName:            auth.PermissionAdminCluster,
 		apiv1.Identity_CreateOrganization_FullMethodName:           auth.PermissionAdminCluster,

@@ -52,7 +52,7 @@ func newGateway(client *grpc.ClientConn) (http.Handler, error) {
 	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
 		apiv1.RegisterConfigHandler, apiv1.RegisterNodesHandler,
 		apiv1.RegisterWorkflowsHandler, apiv1.RegisterIdentityHandler,
-		apiv1.RegisterReservationsHandler, apiv1.RegisterMaintenanceHandler,
+		apiv1.RegisterReservationsHandler, apiv1.RegisterMaintenanceHandler, apiv1.RegisterClustersHandler,
 	} {
 		// The connection outlives the registration: API.Close closes it.
 		if err := register(context.Background(), mux, client); err != nil {
@@ -101,7 +101,7 @@ func yamlBody(r *http.Request) error {
 	switch r.URL.Path {
 	case "/v1/config":
 		fields = []string{"file", "append_grants"}
-	case "/v1/workflows":
+	case "/v1/workflows", "/v1/workflows:score":
 		fields = []string{"file", "name", "group", "priority", "preemptible"}
 	case "/v1/config:validate", "/v1/config:plan", "/v1/workflows:validate":
 		fields = []string{"file"}

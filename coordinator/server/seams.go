@@ -27,6 +27,19 @@ type Engine interface {
 	grantAPI
 	reservationAPI
 	maintenanceAPI
+	scoreAPI
+	federateAPI
+}
+
+type scoreAPI interface {
+	ScoreWorkflow(context.Context, engine.Caller, engine.StartWorkflow) (engine.ScoreView, error)
+}
+
+// federateAPI is the Federate that a cluster belongs to, for its administrators.
+type federateAPI interface {
+	Federate(context.Context, engine.Caller) (engine.FederateView, error)
+	CreateFederationToken(ctx context.Context, c engine.Caller, ttl time.Duration) (string, time.Time, error)
+	ForgetFederate(context.Context, engine.Caller) error
 }
 
 type authAPI interface {

@@ -31,6 +31,10 @@ type APIOptions struct {
 	Now     func() time.Time
 	Log     *slog.Logger
 	Pages   http.Handler // everything that is not the API, nil: 404
+	// Federate serves workflows by routing them; nil: this cluster runs them.
+	Federate *Federate
+	// FederationPort tells that a Federate can register this cluster.
+	FederationPort bool
 }
 
 // API serves gRPC, REST and the OpenAPI document to users.
@@ -62,10 +66,18 @@ func NewAPI(e Engine, o APIOptions) (*API, error) {
 	}
 	apiv1.RegisterConfigServer(a.grpc, configService{engine: e, plans: e})
 	apiv1.RegisterNodesServer(a.grpc, nodeService{engine: e, definitions: e})
-	apiv1.RegisterWorkflowsServer(a.grpc, workflowService{engine: e, queue: e, streams: e})
+	local := workflowService{engine: e, queue: e, streams: e, scores: e}
+	identity := identityService{organizations: e, groups: e, users: e, grants: e, queue: e, version: o.Version}
+	if o.Federate != nil {
+		apiv1.RegisterWorkflowsServer(a.grpc, routedService{federate: o.Federate, local: local})
+		apiv1.RegisterIdentityServer(a.grpc, pushedService{identity, o.Federate})
+	} else {
+		apiv1.RegisterWorkflowsServer(a.grpc, local)
+		apiv1.RegisterIdentityServer(a.grpc, identity)
+	}
 	apiv1.RegisterReservationsServer(a.grpc, reservationService{engine: e})
 	apiv1.RegisterMaintenanceServer(a.grpc, maintenanceService{engine: e})
-	apiv1.RegisterIdentityServer(a.grpc, identityService{organizations: e, groups: e, users: e, grants: e, queue: e, version: o.Version})
+	apiv1.RegisterClustersServer(a.grpc, clusterService{federate: o.Federate, engine: e, port: o.FederationPort})
 	if err := checkListed(g.permissions, a.grpc.GetServiceInfo()); err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ type workflowService struct {
 	engine  workflowAPI
 	queue   queueAPI
 	streams streamAPI
+	scores  scoreAPI
 }
 
 func (s workflowService) StartWorkflow(ctx context.Context, r *apiv1.StartWorkflowRequest) (*apiv1.StartWorkflowResponse, error) {
@@ -24,10 +25,7 @@ func (s workflowService) StartWorkflow(ctx context.Context, r *apiv1.StartWorkfl
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.engine.StartWorkflow(ctx, callerOf(ctx), engine.StartWorkflow{
-		YAML: r.GetYaml(), File: r.GetFile(), Name: r.GetName(), Preemptible: r.Preemptible,
-		Priority: r.GetPriority(), Group: r.GetGroup(), IdempotencyKey: key,
-	})
+	res, err := s.engine.StartWorkflow(ctx, callerOf(ctx), startFromProto(r, key))
 	if err != nil {
 		return nil, err
 	}
@@ -36,6 +34,21 @@ func (s workflowService) StartWorkflow(ctx context.Context, r *apiv1.StartWorkfl
 		out.Warnings = append(out.Warnings, w.String())
 	}
 	return out, nil
+}
+
+func startFromProto(r *apiv1.StartWorkflowRequest, key string) engine.StartWorkflow {
+	return engine.StartWorkflow{
+		YAML: r.GetYaml(), File: r.GetFile(), Name: r.GetName(), Preemptible: r.Preemptible,
+		Priority: r.GetPriority(), Group: r.GetGroup(), IdempotencyKey: key, ID: coordinator.WorkflowID(r.GetId()),
+	}
+}
+
+func (s workflowService) ScoreWorkflow(ctx context.Context, r *apiv1.StartWorkflowRequest) (*apiv1.ScoreWorkflowResponse, error) {
+	v, err := s.scores.ScoreWorkflow(ctx, callerOf(ctx), startFromProto(r, ""))
+	if err != nil {
+		return nil, err
+	}
+	return scoreToProto(v), nil
 }
 
 func (s workflowService) ValidateWorkflow(ctx context.Context, r *apiv1.ValidateWorkflowRequest) (*apiv1.ValidateWorkflowResponse, error) {

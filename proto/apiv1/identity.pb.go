@@ -116,6 +116,7 @@ type Organization struct {
 	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // slug
 	Priority      int32                  `protobuf:"varint,3,opt,name=priority,proto3" json:"priority,omitempty"`
 	Created       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created,proto3" json:"created,omitempty"`
+	Replica       *Replica               `protobuf:"bytes,5,opt,name=replica,proto3" json:"replica,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -178,6 +179,82 @@ func (x *Organization) GetCreated() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Organization) GetReplica() *Replica {
+	if x != nil {
+		return x.Replica
+	}
+	return nil
+}
+
+// Replica marks what a Federate owns.
+type Replica struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Federate      string                 `protobuf:"bytes,1,opt,name=federate,proto3" json:"federate,omitempty"`  // its id
+	Revision      uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"` // of the values; 0: never synced
+	Synced        *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=synced,proto3" json:"synced,omitempty"`      // when they last changed
+	Forced        bool                   `protobuf:"varint,4,opt,name=forced,proto3" json:"forced,omitempty"`     // changed here; the next refresh overwrites it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Replica) Reset() {
+	*x = Replica{}
+	mi := &file_apiv1_identity_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Replica) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Replica) ProtoMessage() {}
+
+func (x *Replica) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Replica.ProtoReflect.Descriptor instead.
+func (*Replica) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Replica) GetFederate() string {
+	if x != nil {
+		return x.Federate
+	}
+	return ""
+}
+
+func (x *Replica) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *Replica) GetSynced() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Synced
+	}
+	return nil
+}
+
+func (x *Replica) GetForced() bool {
+	if x != nil {
+		return x.Forced
+	}
+	return false
+}
+
 type ListOrganizationsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -186,7 +263,7 @@ type ListOrganizationsRequest struct {
 
 func (x *ListOrganizationsRequest) Reset() {
 	*x = ListOrganizationsRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[3]
+	mi := &file_apiv1_identity_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -198,7 +275,7 @@ func (x *ListOrganizationsRequest) String() string {
 func (*ListOrganizationsRequest) ProtoMessage() {}
 
 func (x *ListOrganizationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[3]
+	mi := &file_apiv1_identity_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -211,7 +288,7 @@ func (x *ListOrganizationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOrganizationsRequest.ProtoReflect.Descriptor instead.
 func (*ListOrganizationsRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{3}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{4}
 }
 
 type ListOrganizationsResponse struct {
@@ -223,7 +300,7 @@ type ListOrganizationsResponse struct {
 
 func (x *ListOrganizationsResponse) Reset() {
 	*x = ListOrganizationsResponse{}
-	mi := &file_apiv1_identity_proto_msgTypes[4]
+	mi := &file_apiv1_identity_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -235,7 +312,7 @@ func (x *ListOrganizationsResponse) String() string {
 func (*ListOrganizationsResponse) ProtoMessage() {}
 
 func (x *ListOrganizationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[4]
+	mi := &file_apiv1_identity_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -248,7 +325,7 @@ func (x *ListOrganizationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListOrganizationsResponse.ProtoReflect.Descriptor instead.
 func (*ListOrganizationsResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{4}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ListOrganizationsResponse) GetOrganizations() []*Organization {
@@ -268,7 +345,7 @@ type CreateOrganizationRequest struct {
 
 func (x *CreateOrganizationRequest) Reset() {
 	*x = CreateOrganizationRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[5]
+	mi := &file_apiv1_identity_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -280,7 +357,7 @@ func (x *CreateOrganizationRequest) String() string {
 func (*CreateOrganizationRequest) ProtoMessage() {}
 
 func (x *CreateOrganizationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[5]
+	mi := &file_apiv1_identity_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -293,7 +370,7 @@ func (x *CreateOrganizationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateOrganizationRequest.ProtoReflect.Descriptor instead.
 func (*CreateOrganizationRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{5}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *CreateOrganizationRequest) GetName() string {
@@ -314,13 +391,14 @@ type UpdateOrganizationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Priority      *int32                 `protobuf:"varint,2,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
+	Force         bool                   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"` // though it is a replica: until the next refresh
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateOrganizationRequest) Reset() {
 	*x = UpdateOrganizationRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[6]
+	mi := &file_apiv1_identity_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -332,7 +410,7 @@ func (x *UpdateOrganizationRequest) String() string {
 func (*UpdateOrganizationRequest) ProtoMessage() {}
 
 func (x *UpdateOrganizationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[6]
+	mi := &file_apiv1_identity_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -345,7 +423,7 @@ func (x *UpdateOrganizationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateOrganizationRequest.ProtoReflect.Descriptor instead.
 func (*UpdateOrganizationRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{6}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UpdateOrganizationRequest) GetId() string {
@@ -362,6 +440,13 @@ func (x *UpdateOrganizationRequest) GetPriority() int32 {
 	return 0
 }
 
+func (x *UpdateOrganizationRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
 type Group struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -370,13 +455,14 @@ type Group struct {
 	Priority      int32                  `protobuf:"varint,4,opt,name=priority,proto3" json:"priority,omitempty"`
 	Preempts      []string               `protobuf:"bytes,5,rep,name=preempts,proto3" json:"preempts,omitempty"` // group names
 	Created       *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=created,proto3" json:"created,omitempty"`
+	Replica       *Replica               `protobuf:"bytes,7,opt,name=replica,proto3" json:"replica,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Group) Reset() {
 	*x = Group{}
-	mi := &file_apiv1_identity_proto_msgTypes[7]
+	mi := &file_apiv1_identity_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -388,7 +474,7 @@ func (x *Group) String() string {
 func (*Group) ProtoMessage() {}
 
 func (x *Group) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[7]
+	mi := &file_apiv1_identity_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -401,7 +487,7 @@ func (x *Group) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Group.ProtoReflect.Descriptor instead.
 func (*Group) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{7}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Group) GetId() string {
@@ -446,6 +532,13 @@ func (x *Group) GetCreated() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Group) GetReplica() *Replica {
+	if x != nil {
+		return x.Replica
+	}
+	return nil
+}
+
 type ListGroupsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Organization  string                 `protobuf:"bytes,1,opt,name=organization,proto3" json:"organization,omitempty"`
@@ -455,7 +548,7 @@ type ListGroupsRequest struct {
 
 func (x *ListGroupsRequest) Reset() {
 	*x = ListGroupsRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[8]
+	mi := &file_apiv1_identity_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -467,7 +560,7 @@ func (x *ListGroupsRequest) String() string {
 func (*ListGroupsRequest) ProtoMessage() {}
 
 func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[8]
+	mi := &file_apiv1_identity_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -480,7 +573,7 @@ func (x *ListGroupsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsRequest.ProtoReflect.Descriptor instead.
 func (*ListGroupsRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{8}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListGroupsRequest) GetOrganization() string {
@@ -499,7 +592,7 @@ type ListGroupsResponse struct {
 
 func (x *ListGroupsResponse) Reset() {
 	*x = ListGroupsResponse{}
-	mi := &file_apiv1_identity_proto_msgTypes[9]
+	mi := &file_apiv1_identity_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -511,7 +604,7 @@ func (x *ListGroupsResponse) String() string {
 func (*ListGroupsResponse) ProtoMessage() {}
 
 func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[9]
+	mi := &file_apiv1_identity_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -524,7 +617,7 @@ func (x *ListGroupsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGroupsResponse.ProtoReflect.Descriptor instead.
 func (*ListGroupsResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{9}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListGroupsResponse) GetGroups() []*Group {
@@ -545,7 +638,7 @@ type CreateGroupRequest struct {
 
 func (x *CreateGroupRequest) Reset() {
 	*x = CreateGroupRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[10]
+	mi := &file_apiv1_identity_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -557,7 +650,7 @@ func (x *CreateGroupRequest) String() string {
 func (*CreateGroupRequest) ProtoMessage() {}
 
 func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[10]
+	mi := &file_apiv1_identity_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -570,7 +663,7 @@ func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateGroupRequest.ProtoReflect.Descriptor instead.
 func (*CreateGroupRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{10}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CreateGroupRequest) GetName() string {
@@ -601,13 +694,14 @@ type UpdateGroupRequest struct {
 	Priority      *int32                 `protobuf:"varint,3,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
 	Preempt       []string               `protobuf:"bytes,4,rep,name=preempt,proto3" json:"preempt,omitempty"`
 	NoPreempt     []string               `protobuf:"bytes,5,rep,name=no_preempt,json=noPreempt,proto3" json:"no_preempt,omitempty"`
+	Force         bool                   `protobuf:"varint,6,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateGroupRequest) Reset() {
 	*x = UpdateGroupRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[11]
+	mi := &file_apiv1_identity_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -619,7 +713,7 @@ func (x *UpdateGroupRequest) String() string {
 func (*UpdateGroupRequest) ProtoMessage() {}
 
 func (x *UpdateGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[11]
+	mi := &file_apiv1_identity_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -632,7 +726,7 @@ func (x *UpdateGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateGroupRequest.ProtoReflect.Descriptor instead.
 func (*UpdateGroupRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{11}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *UpdateGroupRequest) GetGroup() string {
@@ -670,6 +764,13 @@ func (x *UpdateGroupRequest) GetNoPreempt() []string {
 	return nil
 }
 
+func (x *UpdateGroupRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
 type User struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -681,13 +782,14 @@ type User struct {
 	Admin         bool                   `protobuf:"varint,7,opt,name=admin,proto3" json:"admin,omitempty"`
 	UnixUser      string                 `protobuf:"bytes,8,opt,name=unix_user,json=unixUser,proto3" json:"unix_user,omitempty"`
 	Created       *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created,proto3" json:"created,omitempty"`
+	Replica       *Replica               `protobuf:"bytes,10,opt,name=replica,proto3" json:"replica,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *User) Reset() {
 	*x = User{}
-	mi := &file_apiv1_identity_proto_msgTypes[12]
+	mi := &file_apiv1_identity_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -699,7 +801,7 @@ func (x *User) String() string {
 func (*User) ProtoMessage() {}
 
 func (x *User) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[12]
+	mi := &file_apiv1_identity_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -712,7 +814,7 @@ func (x *User) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use User.ProtoReflect.Descriptor instead.
 func (*User) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{12}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *User) GetId() string {
@@ -778,6 +880,13 @@ func (x *User) GetCreated() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *User) GetReplica() *Replica {
+	if x != nil {
+		return x.Replica
+	}
+	return nil
+}
+
 type ListUsersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Organization  string                 `protobuf:"bytes,1,opt,name=organization,proto3" json:"organization,omitempty"`
@@ -787,7 +896,7 @@ type ListUsersRequest struct {
 
 func (x *ListUsersRequest) Reset() {
 	*x = ListUsersRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[13]
+	mi := &file_apiv1_identity_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -799,7 +908,7 @@ func (x *ListUsersRequest) String() string {
 func (*ListUsersRequest) ProtoMessage() {}
 
 func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[13]
+	mi := &file_apiv1_identity_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -812,7 +921,7 @@ func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersRequest.ProtoReflect.Descriptor instead.
 func (*ListUsersRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{13}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListUsersRequest) GetOrganization() string {
@@ -831,7 +940,7 @@ type ListUsersResponse struct {
 
 func (x *ListUsersResponse) Reset() {
 	*x = ListUsersResponse{}
-	mi := &file_apiv1_identity_proto_msgTypes[14]
+	mi := &file_apiv1_identity_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -843,7 +952,7 @@ func (x *ListUsersResponse) String() string {
 func (*ListUsersResponse) ProtoMessage() {}
 
 func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[14]
+	mi := &file_apiv1_identity_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -856,7 +965,7 @@ func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersResponse.ProtoReflect.Descriptor instead.
 func (*ListUsersResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{14}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ListUsersResponse) GetUsers() []*User {
@@ -880,7 +989,7 @@ type CreateUserRequest struct {
 
 func (x *CreateUserRequest) Reset() {
 	*x = CreateUserRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[15]
+	mi := &file_apiv1_identity_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +1001,7 @@ func (x *CreateUserRequest) String() string {
 func (*CreateUserRequest) ProtoMessage() {}
 
 func (x *CreateUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[15]
+	mi := &file_apiv1_identity_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +1014,7 @@ func (x *CreateUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateUserRequest.ProtoReflect.Descriptor instead.
 func (*CreateUserRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{15}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CreateUserRequest) GetName() string {
@@ -955,13 +1064,14 @@ type UpdateUserRequest struct {
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Priority      *int32                 `protobuf:"varint,2,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
 	UnixUser      *string                `protobuf:"bytes,3,opt,name=unix_user,json=unixUser,proto3,oneof" json:"unix_user,omitempty"`
+	Force         bool                   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateUserRequest) Reset() {
 	*x = UpdateUserRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[16]
+	mi := &file_apiv1_identity_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1083,7 @@ func (x *UpdateUserRequest) String() string {
 func (*UpdateUserRequest) ProtoMessage() {}
 
 func (x *UpdateUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[16]
+	mi := &file_apiv1_identity_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1096,7 @@ func (x *UpdateUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateUserRequest.ProtoReflect.Descriptor instead.
 func (*UpdateUserRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{16}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *UpdateUserRequest) GetId() string {
@@ -1010,6 +1120,13 @@ func (x *UpdateUserRequest) GetUnixUser() string {
 	return ""
 }
 
+func (x *UpdateUserRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
 type CreateUserTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
@@ -1019,7 +1136,7 @@ type CreateUserTokenRequest struct {
 
 func (x *CreateUserTokenRequest) Reset() {
 	*x = CreateUserTokenRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[17]
+	mi := &file_apiv1_identity_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1031,7 +1148,7 @@ func (x *CreateUserTokenRequest) String() string {
 func (*CreateUserTokenRequest) ProtoMessage() {}
 
 func (x *CreateUserTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[17]
+	mi := &file_apiv1_identity_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1044,7 +1161,7 @@ func (x *CreateUserTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateUserTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateUserTokenRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{17}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CreateUserTokenRequest) GetUser() string {
@@ -1063,7 +1180,7 @@ type CreateUserTokenResponse struct {
 
 func (x *CreateUserTokenResponse) Reset() {
 	*x = CreateUserTokenResponse{}
-	mi := &file_apiv1_identity_proto_msgTypes[18]
+	mi := &file_apiv1_identity_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1192,7 @@ func (x *CreateUserTokenResponse) String() string {
 func (*CreateUserTokenResponse) ProtoMessage() {}
 
 func (x *CreateUserTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[18]
+	mi := &file_apiv1_identity_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1205,7 @@ func (x *CreateUserTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateUserTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateUserTokenResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{18}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CreateUserTokenResponse) GetToken() string {
@@ -1107,7 +1224,7 @@ type GetGrantRequest struct {
 
 func (x *GetGrantRequest) Reset() {
 	*x = GetGrantRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[19]
+	mi := &file_apiv1_identity_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1119,7 +1236,7 @@ func (x *GetGrantRequest) String() string {
 func (*GetGrantRequest) ProtoMessage() {}
 
 func (x *GetGrantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[19]
+	mi := &file_apiv1_identity_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1132,7 +1249,7 @@ func (x *GetGrantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGrantRequest.ProtoReflect.Descriptor instead.
 func (*GetGrantRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{19}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *GetGrantRequest) GetOrganization() string {
@@ -1152,7 +1269,7 @@ type SetGrantRequest struct {
 
 func (x *SetGrantRequest) Reset() {
 	*x = SetGrantRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[20]
+	mi := &file_apiv1_identity_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1164,7 +1281,7 @@ func (x *SetGrantRequest) String() string {
 func (*SetGrantRequest) ProtoMessage() {}
 
 func (x *SetGrantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[20]
+	mi := &file_apiv1_identity_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1177,7 +1294,7 @@ func (x *SetGrantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGrantRequest.ProtoReflect.Descriptor instead.
 func (*SetGrantRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{20}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SetGrantRequest) GetOrganization() string {
@@ -1209,7 +1326,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_apiv1_identity_proto_msgTypes[21]
+	mi := &file_apiv1_identity_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1221,7 +1338,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[21]
+	mi := &file_apiv1_identity_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1234,7 +1351,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{21}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Grant) GetOrganization() string {
@@ -1297,7 +1414,7 @@ type AppendProvisionerDefinitionsRequest struct {
 
 func (x *AppendProvisionerDefinitionsRequest) Reset() {
 	*x = AppendProvisionerDefinitionsRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[22]
+	mi := &file_apiv1_identity_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1426,7 @@ func (x *AppendProvisionerDefinitionsRequest) String() string {
 func (*AppendProvisionerDefinitionsRequest) ProtoMessage() {}
 
 func (x *AppendProvisionerDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[22]
+	mi := &file_apiv1_identity_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1439,7 @@ func (x *AppendProvisionerDefinitionsRequest) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use AppendProvisionerDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*AppendProvisionerDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{22}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AppendProvisionerDefinitionsRequest) GetDefinitions() []string {
@@ -1349,13 +1466,14 @@ func (x *AppendProvisionerDefinitionsRequest) GetAllOrganizations() bool {
 type AppendProvisionerDefinitionsResponse struct {
 	state         protoimpl.MessageState                         `protogen:"open.v1"`
 	Results       []*AppendProvisionerDefinitionsResponse_Result `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	Clusters      []*ClusterOutcome                              `protobuf:"bytes,2,rep,name=clusters,proto3" json:"clusters,omitempty"` // on a Federate: one for each registered cluster, by name
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AppendProvisionerDefinitionsResponse) Reset() {
 	*x = AppendProvisionerDefinitionsResponse{}
-	mi := &file_apiv1_identity_proto_msgTypes[23]
+	mi := &file_apiv1_identity_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1367,7 +1485,7 @@ func (x *AppendProvisionerDefinitionsResponse) String() string {
 func (*AppendProvisionerDefinitionsResponse) ProtoMessage() {}
 
 func (x *AppendProvisionerDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[23]
+	mi := &file_apiv1_identity_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1380,7 +1498,7 @@ func (x *AppendProvisionerDefinitionsResponse) ProtoReflect() protoreflect.Messa
 
 // Deprecated: Use AppendProvisionerDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*AppendProvisionerDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{23}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AppendProvisionerDefinitionsResponse) GetResults() []*AppendProvisionerDefinitionsResponse_Result {
@@ -1388,6 +1506,74 @@ func (x *AppendProvisionerDefinitionsResponse) GetResults() []*AppendProvisioner
 		return x.Results
 	}
 	return nil
+}
+
+func (x *AppendProvisionerDefinitionsResponse) GetClusters() []*ClusterOutcome {
+	if x != nil {
+		return x.Clusters
+	}
+	return nil
+}
+
+// ClusterOutcome is what became of a push to one cluster.
+type ClusterOutcome struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // done, refused, pending: it is retried
+	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterOutcome) Reset() {
+	*x = ClusterOutcome{}
+	mi := &file_apiv1_identity_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterOutcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterOutcome) ProtoMessage() {}
+
+func (x *ClusterOutcome) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterOutcome.ProtoReflect.Descriptor instead.
+func (*ClusterOutcome) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ClusterOutcome) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *ClusterOutcome) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *ClusterOutcome) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
 }
 
 type GetStatusRequest struct {
@@ -1398,7 +1584,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[24]
+	mi := &file_apiv1_identity_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1410,7 +1596,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[24]
+	mi := &file_apiv1_identity_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1423,7 +1609,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{24}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{26}
 }
 
 type GetStatusResponse struct {
@@ -1442,7 +1628,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_apiv1_identity_proto_msgTypes[25]
+	mi := &file_apiv1_identity_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1640,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[25]
+	mi := &file_apiv1_identity_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1653,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{25}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -1531,13 +1717,14 @@ type AppendProvisionerDefinitionsResponse_Result struct {
 	Definition     string                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
 	Organization   string                 `protobuf:"bytes,2,opt,name=organization,proto3" json:"organization,omitempty"`
 	AlreadyExisted bool                   `protobuf:"varint,3,opt,name=already_existed,json=alreadyExisted,proto3" json:"already_existed,omitempty"`
+	Cluster        *string                `protobuf:"bytes,4,opt,name=cluster,proto3,oneof" json:"cluster,omitempty"` // on a Federate
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *AppendProvisionerDefinitionsResponse_Result) Reset() {
 	*x = AppendProvisionerDefinitionsResponse_Result{}
-	mi := &file_apiv1_identity_proto_msgTypes[26]
+	mi := &file_apiv1_identity_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1549,7 +1736,7 @@ func (x *AppendProvisionerDefinitionsResponse_Result) String() string {
 func (*AppendProvisionerDefinitionsResponse_Result) ProtoMessage() {}
 
 func (x *AppendProvisionerDefinitionsResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[26]
+	mi := &file_apiv1_identity_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1562,7 +1749,7 @@ func (x *AppendProvisionerDefinitionsResponse_Result) ProtoReflect() protoreflec
 
 // Deprecated: Use AppendProvisionerDefinitionsResponse_Result.ProtoReflect.Descriptor instead.
 func (*AppendProvisionerDefinitionsResponse_Result) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{23, 0}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{24, 0}
 }
 
 func (x *AppendProvisionerDefinitionsResponse_Result) GetDefinition() string {
@@ -1586,6 +1773,13 @@ func (x *AppendProvisionerDefinitionsResponse_Result) GetAlreadyExisted() bool {
 	return false
 }
 
+func (x *AppendProvisionerDefinitionsResponse_Result) GetCluster() string {
+	if x != nil && x.Cluster != nil {
+		return *x.Cluster
+	}
+	return ""
+}
+
 var File_apiv1_identity_proto protoreflect.FileDescriptor
 
 const file_apiv1_identity_proto_rawDesc = "" +
@@ -1594,29 +1788,37 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"\rWhoAmIRequest\"x\n" +
 	"\x0eWhoAmIResponse\x12&\n" +
 	"\x04user\x18\x01 \x01(\v2\x12.substrate.v1.UserR\x04user\x12>\n" +
-	"\forganization\x18\x02 \x01(\v2\x1a.substrate.v1.OrganizationR\forganization\"\x84\x01\n" +
+	"\forganization\x18\x02 \x01(\v2\x1a.substrate.v1.OrganizationR\forganization\"\xb5\x01\n" +
 	"\fOrganization\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
 	"\bpriority\x18\x03 \x01(\x05R\bpriority\x124\n" +
-	"\acreated\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\"\x1a\n" +
+	"\acreated\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12/\n" +
+	"\areplica\x18\x05 \x01(\v2\x15.substrate.v1.ReplicaR\areplica\"\x8d\x01\n" +
+	"\aReplica\x12\x1a\n" +
+	"\bfederate\x18\x01 \x01(\tR\bfederate\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x122\n" +
+	"\x06synced\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x06synced\x12\x16\n" +
+	"\x06forced\x18\x04 \x01(\bR\x06forced\"\x1a\n" +
 	"\x18ListOrganizationsRequest\"]\n" +
 	"\x19ListOrganizationsResponse\x12@\n" +
 	"\rorganizations\x18\x01 \x03(\v2\x1a.substrate.v1.OrganizationR\rorganizations\"K\n" +
 	"\x19CreateOrganizationRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
-	"\bpriority\x18\x02 \x01(\x05R\bpriority\"Y\n" +
+	"\bpriority\x18\x02 \x01(\x05R\bpriority\"o\n" +
 	"\x19UpdateOrganizationRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
-	"\bpriority\x18\x02 \x01(\x05H\x00R\bpriority\x88\x01\x01B\v\n" +
-	"\t_priority\"\xbd\x01\n" +
+	"\bpriority\x18\x02 \x01(\x05H\x00R\bpriority\x88\x01\x01\x12\x14\n" +
+	"\x05force\x18\x03 \x01(\bR\x05forceB\v\n" +
+	"\t_priority\"\xee\x01\n" +
 	"\x05Group\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\"\n" +
 	"\forganization\x18\x03 \x01(\tR\forganization\x12\x1a\n" +
 	"\bpriority\x18\x04 \x01(\x05R\bpriority\x12\x1a\n" +
 	"\bpreempts\x18\x05 \x03(\tR\bpreempts\x124\n" +
-	"\acreated\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\"7\n" +
+	"\acreated\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12/\n" +
+	"\areplica\x18\a \x01(\v2\x15.substrate.v1.ReplicaR\areplica\"7\n" +
 	"\x11ListGroupsRequest\x12\"\n" +
 	"\forganization\x18\x01 \x01(\tR\forganization\"A\n" +
 	"\x12ListGroupsResponse\x12+\n" +
@@ -1624,15 +1826,16 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"\x12CreateGroupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
 	"\forganization\x18\x02 \x01(\tR\forganization\x12\x1a\n" +
-	"\bpriority\x18\x03 \x01(\x05R\bpriority\"\xb5\x01\n" +
+	"\bpriority\x18\x03 \x01(\x05R\bpriority\"\xcb\x01\n" +
 	"\x12UpdateGroupRequest\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\"\n" +
 	"\forganization\x18\x02 \x01(\tR\forganization\x12\x1f\n" +
 	"\bpriority\x18\x03 \x01(\x05H\x00R\bpriority\x88\x01\x01\x12\x18\n" +
 	"\apreempt\x18\x04 \x03(\tR\apreempt\x12\x1d\n" +
 	"\n" +
-	"no_preempt\x18\x05 \x03(\tR\tnoPreemptB\v\n" +
-	"\t_priority\"\x81\x02\n" +
+	"no_preempt\x18\x05 \x03(\tR\tnoPreempt\x12\x14\n" +
+	"\x05force\x18\x06 \x01(\bR\x05forceB\v\n" +
+	"\t_priority\"\xb2\x02\n" +
 	"\x04User\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -1642,7 +1845,9 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"\bpriority\x18\x06 \x01(\x05R\bpriority\x12\x14\n" +
 	"\x05admin\x18\a \x01(\bR\x05admin\x12\x1b\n" +
 	"\tunix_user\x18\b \x01(\tR\bunixUser\x124\n" +
-	"\acreated\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\acreated\"6\n" +
+	"\acreated\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12/\n" +
+	"\areplica\x18\n" +
+	" \x01(\v2\x15.substrate.v1.ReplicaR\areplica\"6\n" +
 	"\x10ListUsersRequest\x12\"\n" +
 	"\forganization\x18\x01 \x01(\tR\forganization\"=\n" +
 	"\x11ListUsersResponse\x12(\n" +
@@ -1653,11 +1858,12 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"\forganization\x18\x03 \x01(\tR\forganization\x12\x16\n" +
 	"\x06groups\x18\x04 \x03(\tR\x06groups\x12\x1b\n" +
 	"\tunix_user\x18\x05 \x01(\tR\bunixUser\x12\x14\n" +
-	"\x05admin\x18\x06 \x01(\bR\x05admin\"\x81\x01\n" +
+	"\x05admin\x18\x06 \x01(\bR\x05admin\"\x97\x01\n" +
 	"\x11UpdateUserRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\bpriority\x18\x02 \x01(\x05H\x00R\bpriority\x88\x01\x01\x12 \n" +
-	"\tunix_user\x18\x03 \x01(\tH\x01R\bunixUser\x88\x01\x01B\v\n" +
+	"\tunix_user\x18\x03 \x01(\tH\x01R\bunixUser\x88\x01\x01\x12\x14\n" +
+	"\x05force\x18\x04 \x01(\bR\x05forceB\v\n" +
 	"\t_priorityB\f\n" +
 	"\n" +
 	"_unix_user\",\n" +
@@ -1681,15 +1887,23 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"#AppendProvisionerDefinitionsRequest\x12 \n" +
 	"\vdefinitions\x18\x01 \x03(\tR\vdefinitions\x12$\n" +
 	"\rorganizations\x18\x02 \x03(\tR\rorganizations\x12+\n" +
-	"\x11all_organizations\x18\x03 \x01(\bR\x10allOrganizations\"\xf2\x01\n" +
+	"\x11all_organizations\x18\x03 \x01(\bR\x10allOrganizations\"\xd8\x02\n" +
 	"$AppendProvisionerDefinitionsResponse\x12S\n" +
-	"\aresults\x18\x01 \x03(\v29.substrate.v1.AppendProvisionerDefinitionsResponse.ResultR\aresults\x1au\n" +
+	"\aresults\x18\x01 \x03(\v29.substrate.v1.AppendProvisionerDefinitionsResponse.ResultR\aresults\x128\n" +
+	"\bclusters\x18\x02 \x03(\v2\x1c.substrate.v1.ClusterOutcomeR\bclusters\x1a\xa0\x01\n" +
 	"\x06Result\x12\x1e\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\tR\n" +
 	"definition\x12\"\n" +
 	"\forganization\x18\x02 \x01(\tR\forganization\x12'\n" +
-	"\x0falready_existed\x18\x03 \x01(\bR\x0ealreadyExisted\"\x12\n" +
+	"\x0falready_existed\x18\x03 \x01(\bR\x0ealreadyExisted\x12\x1d\n" +
+	"\acluster\x18\x04 \x01(\tH\x00R\acluster\x88\x01\x01B\n" +
+	"\n" +
+	"\b_cluster\"V\n" +
+	"\x0eClusterOutcome\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\"\x12\n" +
 	"\x10GetStatusRequest\"\x95\x02\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1d\n" +
@@ -1735,83 +1949,90 @@ func file_apiv1_identity_proto_rawDescGZIP() []byte {
 	return file_apiv1_identity_proto_rawDescData
 }
 
-var file_apiv1_identity_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_apiv1_identity_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_apiv1_identity_proto_goTypes = []any{
 	(*WhoAmIRequest)(nil),                               // 0: substrate.v1.WhoAmIRequest
 	(*WhoAmIResponse)(nil),                              // 1: substrate.v1.WhoAmIResponse
 	(*Organization)(nil),                                // 2: substrate.v1.Organization
-	(*ListOrganizationsRequest)(nil),                    // 3: substrate.v1.ListOrganizationsRequest
-	(*ListOrganizationsResponse)(nil),                   // 4: substrate.v1.ListOrganizationsResponse
-	(*CreateOrganizationRequest)(nil),                   // 5: substrate.v1.CreateOrganizationRequest
-	(*UpdateOrganizationRequest)(nil),                   // 6: substrate.v1.UpdateOrganizationRequest
-	(*Group)(nil),                                       // 7: substrate.v1.Group
-	(*ListGroupsRequest)(nil),                           // 8: substrate.v1.ListGroupsRequest
-	(*ListGroupsResponse)(nil),                          // 9: substrate.v1.ListGroupsResponse
-	(*CreateGroupRequest)(nil),                          // 10: substrate.v1.CreateGroupRequest
-	(*UpdateGroupRequest)(nil),                          // 11: substrate.v1.UpdateGroupRequest
-	(*User)(nil),                                        // 12: substrate.v1.User
-	(*ListUsersRequest)(nil),                            // 13: substrate.v1.ListUsersRequest
-	(*ListUsersResponse)(nil),                           // 14: substrate.v1.ListUsersResponse
-	(*CreateUserRequest)(nil),                           // 15: substrate.v1.CreateUserRequest
-	(*UpdateUserRequest)(nil),                           // 16: substrate.v1.UpdateUserRequest
-	(*CreateUserTokenRequest)(nil),                      // 17: substrate.v1.CreateUserTokenRequest
-	(*CreateUserTokenResponse)(nil),                     // 18: substrate.v1.CreateUserTokenResponse
-	(*GetGrantRequest)(nil),                             // 19: substrate.v1.GetGrantRequest
-	(*SetGrantRequest)(nil),                             // 20: substrate.v1.SetGrantRequest
-	(*Grant)(nil),                                       // 21: substrate.v1.Grant
-	(*AppendProvisionerDefinitionsRequest)(nil),         // 22: substrate.v1.AppendProvisionerDefinitionsRequest
-	(*AppendProvisionerDefinitionsResponse)(nil),        // 23: substrate.v1.AppendProvisionerDefinitionsResponse
-	(*GetStatusRequest)(nil),                            // 24: substrate.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),                           // 25: substrate.v1.GetStatusResponse
-	(*AppendProvisionerDefinitionsResponse_Result)(nil), // 26: substrate.v1.AppendProvisionerDefinitionsResponse.Result
-	(*timestamppb.Timestamp)(nil),                       // 27: google.protobuf.Timestamp
+	(*Replica)(nil),                                     // 3: substrate.v1.Replica
+	(*ListOrganizationsRequest)(nil),                    // 4: substrate.v1.ListOrganizationsRequest
+	(*ListOrganizationsResponse)(nil),                   // 5: substrate.v1.ListOrganizationsResponse
+	(*CreateOrganizationRequest)(nil),                   // 6: substrate.v1.CreateOrganizationRequest
+	(*UpdateOrganizationRequest)(nil),                   // 7: substrate.v1.UpdateOrganizationRequest
+	(*Group)(nil),                                       // 8: substrate.v1.Group
+	(*ListGroupsRequest)(nil),                           // 9: substrate.v1.ListGroupsRequest
+	(*ListGroupsResponse)(nil),                          // 10: substrate.v1.ListGroupsResponse
+	(*CreateGroupRequest)(nil),                          // 11: substrate.v1.CreateGroupRequest
+	(*UpdateGroupRequest)(nil),                          // 12: substrate.v1.UpdateGroupRequest
+	(*User)(nil),                                        // 13: substrate.v1.User
+	(*ListUsersRequest)(nil),                            // 14: substrate.v1.ListUsersRequest
+	(*ListUsersResponse)(nil),                           // 15: substrate.v1.ListUsersResponse
+	(*CreateUserRequest)(nil),                           // 16: substrate.v1.CreateUserRequest
+	(*UpdateUserRequest)(nil),                           // 17: substrate.v1.UpdateUserRequest
+	(*CreateUserTokenRequest)(nil),                      // 18: substrate.v1.CreateUserTokenRequest
+	(*CreateUserTokenResponse)(nil),                     // 19: substrate.v1.CreateUserTokenResponse
+	(*GetGrantRequest)(nil),                             // 20: substrate.v1.GetGrantRequest
+	(*SetGrantRequest)(nil),                             // 21: substrate.v1.SetGrantRequest
+	(*Grant)(nil),                                       // 22: substrate.v1.Grant
+	(*AppendProvisionerDefinitionsRequest)(nil),         // 23: substrate.v1.AppendProvisionerDefinitionsRequest
+	(*AppendProvisionerDefinitionsResponse)(nil),        // 24: substrate.v1.AppendProvisionerDefinitionsResponse
+	(*ClusterOutcome)(nil),                              // 25: substrate.v1.ClusterOutcome
+	(*GetStatusRequest)(nil),                            // 26: substrate.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),                           // 27: substrate.v1.GetStatusResponse
+	(*AppendProvisionerDefinitionsResponse_Result)(nil), // 28: substrate.v1.AppendProvisionerDefinitionsResponse.Result
+	(*timestamppb.Timestamp)(nil),                       // 29: google.protobuf.Timestamp
 }
 var file_apiv1_identity_proto_depIdxs = []int32{
-	12, // 0: substrate.v1.WhoAmIResponse.user:type_name -> substrate.v1.User
+	13, // 0: substrate.v1.WhoAmIResponse.user:type_name -> substrate.v1.User
 	2,  // 1: substrate.v1.WhoAmIResponse.organization:type_name -> substrate.v1.Organization
-	27, // 2: substrate.v1.Organization.created:type_name -> google.protobuf.Timestamp
-	2,  // 3: substrate.v1.ListOrganizationsResponse.organizations:type_name -> substrate.v1.Organization
-	27, // 4: substrate.v1.Group.created:type_name -> google.protobuf.Timestamp
-	7,  // 5: substrate.v1.ListGroupsResponse.groups:type_name -> substrate.v1.Group
-	27, // 6: substrate.v1.User.created:type_name -> google.protobuf.Timestamp
-	12, // 7: substrate.v1.ListUsersResponse.users:type_name -> substrate.v1.User
-	27, // 8: substrate.v1.Grant.issued_at:type_name -> google.protobuf.Timestamp
-	26, // 9: substrate.v1.AppendProvisionerDefinitionsResponse.results:type_name -> substrate.v1.AppendProvisionerDefinitionsResponse.Result
-	0,  // 10: substrate.v1.Identity.WhoAmI:input_type -> substrate.v1.WhoAmIRequest
-	3,  // 11: substrate.v1.Identity.ListOrganizations:input_type -> substrate.v1.ListOrganizationsRequest
-	5,  // 12: substrate.v1.Identity.CreateOrganization:input_type -> substrate.v1.CreateOrganizationRequest
-	6,  // 13: substrate.v1.Identity.UpdateOrganization:input_type -> substrate.v1.UpdateOrganizationRequest
-	8,  // 14: substrate.v1.Identity.ListGroups:input_type -> substrate.v1.ListGroupsRequest
-	10, // 15: substrate.v1.Identity.CreateGroup:input_type -> substrate.v1.CreateGroupRequest
-	11, // 16: substrate.v1.Identity.UpdateGroup:input_type -> substrate.v1.UpdateGroupRequest
-	13, // 17: substrate.v1.Identity.ListUsers:input_type -> substrate.v1.ListUsersRequest
-	15, // 18: substrate.v1.Identity.CreateUser:input_type -> substrate.v1.CreateUserRequest
-	16, // 19: substrate.v1.Identity.UpdateUser:input_type -> substrate.v1.UpdateUserRequest
-	17, // 20: substrate.v1.Identity.CreateUserToken:input_type -> substrate.v1.CreateUserTokenRequest
-	19, // 21: substrate.v1.Identity.GetGrant:input_type -> substrate.v1.GetGrantRequest
-	20, // 22: substrate.v1.Identity.SetGrant:input_type -> substrate.v1.SetGrantRequest
-	22, // 23: substrate.v1.Identity.AppendProvisionerDefinitions:input_type -> substrate.v1.AppendProvisionerDefinitionsRequest
-	24, // 24: substrate.v1.Identity.GetStatus:input_type -> substrate.v1.GetStatusRequest
-	1,  // 25: substrate.v1.Identity.WhoAmI:output_type -> substrate.v1.WhoAmIResponse
-	4,  // 26: substrate.v1.Identity.ListOrganizations:output_type -> substrate.v1.ListOrganizationsResponse
-	2,  // 27: substrate.v1.Identity.CreateOrganization:output_type -> substrate.v1.Organization
-	2,  // 28: substrate.v1.Identity.UpdateOrganization:output_type -> substrate.v1.Organization
-	9,  // 29: substrate.v1.Identity.ListGroups:output_type -> substrate.v1.ListGroupsResponse
-	7,  // 30: substrate.v1.Identity.CreateGroup:output_type -> substrate.v1.Group
-	7,  // 31: substrate.v1.Identity.UpdateGroup:output_type -> substrate.v1.Group
-	14, // 32: substrate.v1.Identity.ListUsers:output_type -> substrate.v1.ListUsersResponse
-	12, // 33: substrate.v1.Identity.CreateUser:output_type -> substrate.v1.User
-	12, // 34: substrate.v1.Identity.UpdateUser:output_type -> substrate.v1.User
-	18, // 35: substrate.v1.Identity.CreateUserToken:output_type -> substrate.v1.CreateUserTokenResponse
-	21, // 36: substrate.v1.Identity.GetGrant:output_type -> substrate.v1.Grant
-	21, // 37: substrate.v1.Identity.SetGrant:output_type -> substrate.v1.Grant
-	23, // 38: substrate.v1.Identity.AppendProvisionerDefinitions:output_type -> substrate.v1.AppendProvisionerDefinitionsResponse
-	25, // 39: substrate.v1.Identity.GetStatus:output_type -> substrate.v1.GetStatusResponse
-	25, // [25:40] is the sub-list for method output_type
-	10, // [10:25] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	29, // 2: substrate.v1.Organization.created:type_name -> google.protobuf.Timestamp
+	3,  // 3: substrate.v1.Organization.replica:type_name -> substrate.v1.Replica
+	29, // 4: substrate.v1.Replica.synced:type_name -> google.protobuf.Timestamp
+	2,  // 5: substrate.v1.ListOrganizationsResponse.organizations:type_name -> substrate.v1.Organization
+	29, // 6: substrate.v1.Group.created:type_name -> google.protobuf.Timestamp
+	3,  // 7: substrate.v1.Group.replica:type_name -> substrate.v1.Replica
+	8,  // 8: substrate.v1.ListGroupsResponse.groups:type_name -> substrate.v1.Group
+	29, // 9: substrate.v1.User.created:type_name -> google.protobuf.Timestamp
+	3,  // 10: substrate.v1.User.replica:type_name -> substrate.v1.Replica
+	13, // 11: substrate.v1.ListUsersResponse.users:type_name -> substrate.v1.User
+	29, // 12: substrate.v1.Grant.issued_at:type_name -> google.protobuf.Timestamp
+	28, // 13: substrate.v1.AppendProvisionerDefinitionsResponse.results:type_name -> substrate.v1.AppendProvisionerDefinitionsResponse.Result
+	25, // 14: substrate.v1.AppendProvisionerDefinitionsResponse.clusters:type_name -> substrate.v1.ClusterOutcome
+	0,  // 15: substrate.v1.Identity.WhoAmI:input_type -> substrate.v1.WhoAmIRequest
+	4,  // 16: substrate.v1.Identity.ListOrganizations:input_type -> substrate.v1.ListOrganizationsRequest
+	6,  // 17: substrate.v1.Identity.CreateOrganization:input_type -> substrate.v1.CreateOrganizationRequest
+	7,  // 18: substrate.v1.Identity.UpdateOrganization:input_type -> substrate.v1.UpdateOrganizationRequest
+	9,  // 19: substrate.v1.Identity.ListGroups:input_type -> substrate.v1.ListGroupsRequest
+	11, // 20: substrate.v1.Identity.CreateGroup:input_type -> substrate.v1.CreateGroupRequest
+	12, // 21: substrate.v1.Identity.UpdateGroup:input_type -> substrate.v1.UpdateGroupRequest
+	14, // 22: substrate.v1.Identity.ListUsers:input_type -> substrate.v1.ListUsersRequest
+	16, // 23: substrate.v1.Identity.CreateUser:input_type -> substrate.v1.CreateUserRequest
+	17, // 24: substrate.v1.Identity.UpdateUser:input_type -> substrate.v1.UpdateUserRequest
+	18, // 25: substrate.v1.Identity.CreateUserToken:input_type -> substrate.v1.CreateUserTokenRequest
+	20, // 26: substrate.v1.Identity.GetGrant:input_type -> substrate.v1.GetGrantRequest
+	21, // 27: substrate.v1.Identity.SetGrant:input_type -> substrate.v1.SetGrantRequest
+	23, // 28: substrate.v1.Identity.AppendProvisionerDefinitions:input_type -> substrate.v1.AppendProvisionerDefinitionsRequest
+	26, // 29: substrate.v1.Identity.GetStatus:input_type -> substrate.v1.GetStatusRequest
+	1,  // 30: substrate.v1.Identity.WhoAmI:output_type -> substrate.v1.WhoAmIResponse
+	5,  // 31: substrate.v1.Identity.ListOrganizations:output_type -> substrate.v1.ListOrganizationsResponse
+	2,  // 32: substrate.v1.Identity.CreateOrganization:output_type -> substrate.v1.Organization
+	2,  // 33: substrate.v1.Identity.UpdateOrganization:output_type -> substrate.v1.Organization
+	10, // 34: substrate.v1.Identity.ListGroups:output_type -> substrate.v1.ListGroupsResponse
+	8,  // 35: substrate.v1.Identity.CreateGroup:output_type -> substrate.v1.Group
+	8,  // 36: substrate.v1.Identity.UpdateGroup:output_type -> substrate.v1.Group
+	15, // 37: substrate.v1.Identity.ListUsers:output_type -> substrate.v1.ListUsersResponse
+	13, // 38: substrate.v1.Identity.CreateUser:output_type -> substrate.v1.User
+	13, // 39: substrate.v1.Identity.UpdateUser:output_type -> substrate.v1.User
+	19, // 40: substrate.v1.Identity.CreateUserToken:output_type -> substrate.v1.CreateUserTokenResponse
+	22, // 41: substrate.v1.Identity.GetGrant:output_type -> substrate.v1.Grant
+	22, // 42: substrate.v1.Identity.SetGrant:output_type -> substrate.v1.Grant
+	24, // 43: substrate.v1.Identity.AppendProvisionerDefinitions:output_type -> substrate.v1.AppendProvisionerDefinitionsResponse
+	27, // 44: substrate.v1.Identity.GetStatus:output_type -> substrate.v1.GetStatusResponse
+	30, // [30:45] is the sub-list for method output_type
+	15, // [15:30] is the sub-list for method input_type
+	15, // [15:15] is the sub-list for extension type_name
+	15, // [15:15] is the sub-list for extension extendee
+	0,  // [0:15] is the sub-list for field type_name
 }
 
 func init() { file_apiv1_identity_proto_init() }
@@ -1819,16 +2040,17 @@ func file_apiv1_identity_proto_init() {
 	if File_apiv1_identity_proto != nil {
 		return
 	}
-	file_apiv1_identity_proto_msgTypes[6].OneofWrappers = []any{}
-	file_apiv1_identity_proto_msgTypes[11].OneofWrappers = []any{}
-	file_apiv1_identity_proto_msgTypes[16].OneofWrappers = []any{}
+	file_apiv1_identity_proto_msgTypes[7].OneofWrappers = []any{}
+	file_apiv1_identity_proto_msgTypes[12].OneofWrappers = []any{}
+	file_apiv1_identity_proto_msgTypes[17].OneofWrappers = []any{}
+	file_apiv1_identity_proto_msgTypes[28].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_apiv1_identity_proto_rawDesc), len(file_apiv1_identity_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

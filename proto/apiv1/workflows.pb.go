@@ -31,6 +31,7 @@ type StartWorkflowRequest struct {
 	Priority       int32                  `protobuf:"varint,5,opt,name=priority,proto3" json:"priority,omitempty"`                                  // ≤ 0
 	Group          string                 `protobuf:"bytes,6,opt,name=group,proto3" json:"group,omitempty"`                                         // name or id; "" is the user's default
 	IdempotencyKey string                 `protobuf:"bytes,7,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"` // same key and bytes: the first answer again
+	Id             string                 `protobuf:"bytes,8,opt,name=id,proto3" json:"id,omitempty"`                                               // of the workflow to be; a Federate alone may choose it
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -110,6 +111,13 @@ func (x *StartWorkflowRequest) GetGroup() string {
 func (x *StartWorkflowRequest) GetIdempotencyKey() string {
 	if x != nil {
 		return x.IdempotencyKey
+	}
+	return ""
+}
+
+func (x *StartWorkflowRequest) GetId() string {
+	if x != nil {
+		return x.Id
 	}
 	return ""
 }
@@ -531,6 +539,9 @@ type Workflow struct {
 	Ended         *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=ended,proto3" json:"ended,omitempty"`
 	Counts        map[string]uint32      `protobuf:"bytes,10,rep,name=counts,proto3" json:"counts,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // status → allocations
 	Jobs          []*Job                 `protobuf:"bytes,11,rep,name=jobs,proto3" json:"jobs,omitempty"`                                                                                // in file order; tasks by index
+	Cluster       *string                `protobuf:"bytes,12,opt,name=cluster,proto3,oneof" json:"cluster,omitempty"`                                                                    // where a Federate routed it
+	Note          *string                `protobuf:"bytes,13,opt,name=note,proto3,oneof" json:"note,omitempty"`                                                                          // why what is shown may be old, or is not all
+	Routing       *Routing               `protobuf:"bytes,14,opt,name=routing,proto3" json:"routing,omitempty"`                                                                          // on a Federate
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -642,6 +653,305 @@ func (x *Workflow) GetJobs() []*Job {
 	return nil
 }
 
+func (x *Workflow) GetCluster() string {
+	if x != nil && x.Cluster != nil {
+		return *x.Cluster
+	}
+	return ""
+}
+
+func (x *Workflow) GetNote() string {
+	if x != nil && x.Note != nil {
+		return *x.Note
+	}
+	return ""
+}
+
+func (x *Workflow) GetRouting() *Routing {
+	if x != nil {
+		return x.Routing
+	}
+	return nil
+}
+
+// Routing is a Federate's choice for one workflow.
+type Routing struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // intended, submitted, refused, cancelled
+	By            string                 `protobuf:"bytes,3,opt,name=by,proto3" json:"by,omitempty"`       // priority or availability: what decided
+	Chosen        *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=chosen,proto3" json:"chosen,omitempty"`
+	Candidates    []*Candidate           `protobuf:"bytes,5,rep,name=candidates,proto3" json:"candidates,omitempty"` // best first; those that could not be asked or cannot run it come last
+	Message       string                 `protobuf:"bytes,6,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Routing) Reset() {
+	*x = Routing{}
+	mi := &file_apiv1_workflows_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Routing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Routing) ProtoMessage() {}
+
+func (x *Routing) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_workflows_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Routing.ProtoReflect.Descriptor instead.
+func (*Routing) Descriptor() ([]byte, []int) {
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Routing) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *Routing) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Routing) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Routing) GetChosen() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Chosen
+	}
+	return nil
+}
+
+func (x *Routing) GetCandidates() []*Candidate {
+	if x != nil {
+		return x.Candidates
+	}
+	return nil
+}
+
+func (x *Routing) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// Candidate is one cluster's answer.
+type Candidate struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Score         *ScoreWorkflowResponse `protobuf:"bytes,2,opt,name=score,proto3" json:"score,omitempty"`     // unset when it was not reached
+	Skipped       string                 `protobuf:"bytes,3,opt,name=skipped,proto3" json:"skipped,omitempty"` // why it was not considered; "" when it was
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Candidate) Reset() {
+	*x = Candidate{}
+	mi := &file_apiv1_workflows_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Candidate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Candidate) ProtoMessage() {}
+
+func (x *Candidate) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_workflows_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
+func (*Candidate) Descriptor() ([]byte, []int) {
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Candidate) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *Candidate) GetScore() *ScoreWorkflowResponse {
+	if x != nil {
+		return x.Score
+	}
+	return nil
+}
+
+func (x *Candidate) GetSkipped() string {
+	if x != nil {
+		return x.Skipped
+	}
+	return ""
+}
+
+type ScoreWorkflowResponse struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Score          float64                `protobuf:"fixed64,1,opt,name=score,proto3" json:"score,omitempty"` // effective priority under the cluster's own expression; of the job that stands worst
+	Ready          uint32                 `protobuf:"varint,2,opt,name=ready,proto3" json:"ready,omitempty"`  // allocations that wait for resources
+	Running        uint32                 `protobuf:"varint,3,opt,name=running,proto3" json:"running,omitempty"`
+	Ahead          uint32                 `protobuf:"varint,4,opt,name=ahead,proto3" json:"ahead,omitempty"`                                // of those that wait: scoring strictly higher
+	UsableNodes    uint32                 `protobuf:"varint,5,opt,name=usable_nodes,json=usableNodes,proto3" json:"usable_nodes,omitempty"` // ready nodes that could hold the job that the fewest could hold
+	Usable         *Capacity              `protobuf:"bytes,6,opt,name=usable,proto3" json:"usable,omitempty"`                               // of all nodes that could hold a job of it
+	Free           *Capacity              `protobuf:"bytes,7,opt,name=free,proto3" json:"free,omitempty"`
+	Cost           *float64               `protobuf:"fixed64,8,opt,name=cost,proto3,oneof" json:"cost,omitempty"`                                    // of the longest run of all jobs on the cheapest definitions; unset: unknown
+	Startable      bool                   `protobuf:"varint,9,opt,name=startable,proto3" json:"startable,omitempty"`                                 // all jobs that wait for no other would start now
+	Reason         string                 `protobuf:"bytes,10,opt,name=reason,proto3" json:"reason,omitempty"`                                       // why it could not be started there; "" when it could
+	PrioritySha256 string                 `protobuf:"bytes,11,opt,name=priority_sha256,json=prioritySha256,proto3" json:"priority_sha256,omitempty"` // of the expression
+	Candidates     []*Candidate           `protobuf:"bytes,12,rep,name=candidates,proto3" json:"candidates,omitempty"`                               // on a Federate: all clusters, in the order they would be tried; the rest is the first's
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ScoreWorkflowResponse) Reset() {
+	*x = ScoreWorkflowResponse{}
+	mi := &file_apiv1_workflows_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScoreWorkflowResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScoreWorkflowResponse) ProtoMessage() {}
+
+func (x *ScoreWorkflowResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_workflows_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScoreWorkflowResponse.ProtoReflect.Descriptor instead.
+func (*ScoreWorkflowResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ScoreWorkflowResponse) GetScore() float64 {
+	if x != nil {
+		return x.Score
+	}
+	return 0
+}
+
+func (x *ScoreWorkflowResponse) GetReady() uint32 {
+	if x != nil {
+		return x.Ready
+	}
+	return 0
+}
+
+func (x *ScoreWorkflowResponse) GetRunning() uint32 {
+	if x != nil {
+		return x.Running
+	}
+	return 0
+}
+
+func (x *ScoreWorkflowResponse) GetAhead() uint32 {
+	if x != nil {
+		return x.Ahead
+	}
+	return 0
+}
+
+func (x *ScoreWorkflowResponse) GetUsableNodes() uint32 {
+	if x != nil {
+		return x.UsableNodes
+	}
+	return 0
+}
+
+func (x *ScoreWorkflowResponse) GetUsable() *Capacity {
+	if x != nil {
+		return x.Usable
+	}
+	return nil
+}
+
+func (x *ScoreWorkflowResponse) GetFree() *Capacity {
+	if x != nil {
+		return x.Free
+	}
+	return nil
+}
+
+func (x *ScoreWorkflowResponse) GetCost() float64 {
+	if x != nil && x.Cost != nil {
+		return *x.Cost
+	}
+	return 0
+}
+
+func (x *ScoreWorkflowResponse) GetStartable() bool {
+	if x != nil {
+		return x.Startable
+	}
+	return false
+}
+
+func (x *ScoreWorkflowResponse) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ScoreWorkflowResponse) GetPrioritySha256() string {
+	if x != nil {
+		return x.PrioritySha256
+	}
+	return ""
+}
+
+func (x *ScoreWorkflowResponse) GetCandidates() []*Candidate {
+	if x != nil {
+		return x.Candidates
+	}
+	return nil
+}
+
 type Job struct {
 	state          protoimpl.MessageState `protogen:"open.v1"`
 	Id             string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // allocation id
@@ -676,7 +986,7 @@ type Job struct {
 
 func (x *Job) Reset() {
 	*x = Job{}
-	mi := &file_apiv1_workflows_proto_msgTypes[9]
+	mi := &file_apiv1_workflows_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -688,7 +998,7 @@ func (x *Job) String() string {
 func (*Job) ProtoMessage() {}
 
 func (x *Job) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[9]
+	mi := &file_apiv1_workflows_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -701,7 +1011,7 @@ func (x *Job) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Job.ProtoReflect.Descriptor instead.
 func (*Job) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{9}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Job) GetId() string {
@@ -899,7 +1209,7 @@ type Reason struct {
 
 func (x *Reason) Reset() {
 	*x = Reason{}
-	mi := &file_apiv1_workflows_proto_msgTypes[10]
+	mi := &file_apiv1_workflows_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -911,7 +1221,7 @@ func (x *Reason) String() string {
 func (*Reason) ProtoMessage() {}
 
 func (x *Reason) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[10]
+	mi := &file_apiv1_workflows_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -924,7 +1234,7 @@ func (x *Reason) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Reason.ProtoReflect.Descriptor instead.
 func (*Reason) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{10}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Reason) GetCode() string {
@@ -972,7 +1282,7 @@ type CancelWorkflowRequest struct {
 
 func (x *CancelWorkflowRequest) Reset() {
 	*x = CancelWorkflowRequest{}
-	mi := &file_apiv1_workflows_proto_msgTypes[11]
+	mi := &file_apiv1_workflows_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1294,7 @@ func (x *CancelWorkflowRequest) String() string {
 func (*CancelWorkflowRequest) ProtoMessage() {}
 
 func (x *CancelWorkflowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[11]
+	mi := &file_apiv1_workflows_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1307,7 @@ func (x *CancelWorkflowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelWorkflowRequest.ProtoReflect.Descriptor instead.
 func (*CancelWorkflowRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{11}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CancelWorkflowRequest) GetId() string {
@@ -1024,7 +1334,7 @@ type ExplainWorkflowRequest struct {
 
 func (x *ExplainWorkflowRequest) Reset() {
 	*x = ExplainWorkflowRequest{}
-	mi := &file_apiv1_workflows_proto_msgTypes[12]
+	mi := &file_apiv1_workflows_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1036,7 +1346,7 @@ func (x *ExplainWorkflowRequest) String() string {
 func (*ExplainWorkflowRequest) ProtoMessage() {}
 
 func (x *ExplainWorkflowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[12]
+	mi := &file_apiv1_workflows_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1049,7 +1359,7 @@ func (x *ExplainWorkflowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainWorkflowRequest.ProtoReflect.Descriptor instead.
 func (*ExplainWorkflowRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{12}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExplainWorkflowRequest) GetId() string {
@@ -1069,13 +1379,15 @@ func (x *ExplainWorkflowRequest) GetJob() string {
 type ExplainWorkflowResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Jobs          []*JobExplanation      `protobuf:"bytes,1,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	Routing       *Routing               `protobuf:"bytes,2,opt,name=routing,proto3" json:"routing,omitempty"` // on a Federate
+	Note          *string                `protobuf:"bytes,3,opt,name=note,proto3,oneof" json:"note,omitempty"` // why jobs are missing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExplainWorkflowResponse) Reset() {
 	*x = ExplainWorkflowResponse{}
-	mi := &file_apiv1_workflows_proto_msgTypes[13]
+	mi := &file_apiv1_workflows_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1399,7 @@ func (x *ExplainWorkflowResponse) String() string {
 func (*ExplainWorkflowResponse) ProtoMessage() {}
 
 func (x *ExplainWorkflowResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[13]
+	mi := &file_apiv1_workflows_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1412,7 @@ func (x *ExplainWorkflowResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainWorkflowResponse.ProtoReflect.Descriptor instead.
 func (*ExplainWorkflowResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{13}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExplainWorkflowResponse) GetJobs() []*JobExplanation {
@@ -1108,6 +1420,20 @@ func (x *ExplainWorkflowResponse) GetJobs() []*JobExplanation {
 		return x.Jobs
 	}
 	return nil
+}
+
+func (x *ExplainWorkflowResponse) GetRouting() *Routing {
+	if x != nil {
+		return x.Routing
+	}
+	return nil
+}
+
+func (x *ExplainWorkflowResponse) GetNote() string {
+	if x != nil && x.Note != nil {
+		return *x.Note
+	}
+	return ""
 }
 
 type JobExplanation struct {
@@ -1120,7 +1446,7 @@ type JobExplanation struct {
 
 func (x *JobExplanation) Reset() {
 	*x = JobExplanation{}
-	mi := &file_apiv1_workflows_proto_msgTypes[14]
+	mi := &file_apiv1_workflows_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1132,7 +1458,7 @@ func (x *JobExplanation) String() string {
 func (*JobExplanation) ProtoMessage() {}
 
 func (x *JobExplanation) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[14]
+	mi := &file_apiv1_workflows_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1145,7 +1471,7 @@ func (x *JobExplanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobExplanation.ProtoReflect.Descriptor instead.
 func (*JobExplanation) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{14}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *JobExplanation) GetJob() *Job {
@@ -1177,7 +1503,7 @@ type DefinitionOutcome struct {
 
 func (x *DefinitionOutcome) Reset() {
 	*x = DefinitionOutcome{}
-	mi := &file_apiv1_workflows_proto_msgTypes[15]
+	mi := &file_apiv1_workflows_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1189,7 +1515,7 @@ func (x *DefinitionOutcome) String() string {
 func (*DefinitionOutcome) ProtoMessage() {}
 
 func (x *DefinitionOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[15]
+	mi := &file_apiv1_workflows_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1202,7 +1528,7 @@ func (x *DefinitionOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefinitionOutcome.ProtoReflect.Descriptor instead.
 func (*DefinitionOutcome) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{15}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DefinitionOutcome) GetDefinition() string {
@@ -1258,7 +1584,7 @@ type WatchEventsRequest struct {
 
 func (x *WatchEventsRequest) Reset() {
 	*x = WatchEventsRequest{}
-	mi := &file_apiv1_workflows_proto_msgTypes[16]
+	mi := &file_apiv1_workflows_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1596,7 @@ func (x *WatchEventsRequest) String() string {
 func (*WatchEventsRequest) ProtoMessage() {}
 
 func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[16]
+	mi := &file_apiv1_workflows_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1609,7 @@ func (x *WatchEventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEventsRequest.ProtoReflect.Descriptor instead.
 func (*WatchEventsRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{16}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchEventsRequest) GetWorkflow() string {
@@ -1317,13 +1643,14 @@ type Event struct {
 	Subject       string                 `protobuf:"bytes,6,opt,name=subject,proto3" json:"subject,omitempty"`
 	Message       string                 `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
 	Metadata      map[string]string      `protobuf:"bytes,8,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Cluster       *string                `protobuf:"bytes,9,opt,name=cluster,proto3,oneof" json:"cluster,omitempty"` // where it happened, on a Federate
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_apiv1_workflows_proto_msgTypes[17]
+	mi := &file_apiv1_workflows_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1335,7 +1662,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[17]
+	mi := &file_apiv1_workflows_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1348,7 +1675,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{17}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Event) GetSequence() uint64 {
@@ -1407,6 +1734,13 @@ func (x *Event) GetMetadata() map[string]string {
 	return nil
 }
 
+func (x *Event) GetCluster() string {
+	if x != nil && x.Cluster != nil {
+		return *x.Cluster
+	}
+	return ""
+}
+
 type ReadLogRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Workflow      string                 `protobuf:"bytes,1,opt,name=workflow,proto3" json:"workflow,omitempty"`
@@ -1420,7 +1754,7 @@ type ReadLogRequest struct {
 
 func (x *ReadLogRequest) Reset() {
 	*x = ReadLogRequest{}
-	mi := &file_apiv1_workflows_proto_msgTypes[18]
+	mi := &file_apiv1_workflows_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1432,7 +1766,7 @@ func (x *ReadLogRequest) String() string {
 func (*ReadLogRequest) ProtoMessage() {}
 
 func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[18]
+	mi := &file_apiv1_workflows_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1445,7 +1779,7 @@ func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
 func (*ReadLogRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{18}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReadLogRequest) GetWorkflow() string {
@@ -1496,7 +1830,7 @@ type LogData struct {
 
 func (x *LogData) Reset() {
 	*x = LogData{}
-	mi := &file_apiv1_workflows_proto_msgTypes[19]
+	mi := &file_apiv1_workflows_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1508,7 +1842,7 @@ func (x *LogData) String() string {
 func (*LogData) ProtoMessage() {}
 
 func (x *LogData) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[19]
+	mi := &file_apiv1_workflows_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1521,7 +1855,7 @@ func (x *LogData) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogData.ProtoReflect.Descriptor instead.
 func (*LogData) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{19}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *LogData) GetStream() string {
@@ -1571,7 +1905,7 @@ type ShowQueueRequest struct {
 
 func (x *ShowQueueRequest) Reset() {
 	*x = ShowQueueRequest{}
-	mi := &file_apiv1_workflows_proto_msgTypes[20]
+	mi := &file_apiv1_workflows_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +1917,7 @@ func (x *ShowQueueRequest) String() string {
 func (*ShowQueueRequest) ProtoMessage() {}
 
 func (x *ShowQueueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[20]
+	mi := &file_apiv1_workflows_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1596,7 +1930,7 @@ func (x *ShowQueueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowQueueRequest.ProtoReflect.Descriptor instead.
 func (*ShowQueueRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{20}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ShowQueueRequest) GetMine() bool {
@@ -1638,7 +1972,7 @@ type ShowQueueResponse struct {
 
 func (x *ShowQueueResponse) Reset() {
 	*x = ShowQueueResponse{}
-	mi := &file_apiv1_workflows_proto_msgTypes[21]
+	mi := &file_apiv1_workflows_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1650,7 +1984,7 @@ func (x *ShowQueueResponse) String() string {
 func (*ShowQueueResponse) ProtoMessage() {}
 
 func (x *ShowQueueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[21]
+	mi := &file_apiv1_workflows_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1663,7 +1997,7 @@ func (x *ShowQueueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShowQueueResponse.ProtoReflect.Descriptor instead.
 func (*ShowQueueResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{21}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ShowQueueResponse) GetJobs() []*Job {
@@ -1695,7 +2029,7 @@ type GetCapacityRequest struct {
 
 func (x *GetCapacityRequest) Reset() {
 	*x = GetCapacityRequest{}
-	mi := &file_apiv1_workflows_proto_msgTypes[22]
+	mi := &file_apiv1_workflows_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +2041,7 @@ func (x *GetCapacityRequest) String() string {
 func (*GetCapacityRequest) ProtoMessage() {}
 
 func (x *GetCapacityRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[22]
+	mi := &file_apiv1_workflows_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +2054,7 @@ func (x *GetCapacityRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapacityRequest.ProtoReflect.Descriptor instead.
 func (*GetCapacityRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{22}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{25}
 }
 
 type GetCapacityResponse struct {
@@ -1734,7 +2068,7 @@ type GetCapacityResponse struct {
 
 func (x *GetCapacityResponse) Reset() {
 	*x = GetCapacityResponse{}
-	mi := &file_apiv1_workflows_proto_msgTypes[23]
+	mi := &file_apiv1_workflows_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +2080,7 @@ func (x *GetCapacityResponse) String() string {
 func (*GetCapacityResponse) ProtoMessage() {}
 
 func (x *GetCapacityResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[23]
+	mi := &file_apiv1_workflows_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +2093,7 @@ func (x *GetCapacityResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetCapacityResponse.ProtoReflect.Descriptor instead.
 func (*GetCapacityResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{23}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GetCapacityResponse) GetGeneratedAt() *timestamppb.Timestamp {
@@ -1796,7 +2130,7 @@ type DefinitionCapacity struct {
 
 func (x *DefinitionCapacity) Reset() {
 	*x = DefinitionCapacity{}
-	mi := &file_apiv1_workflows_proto_msgTypes[24]
+	mi := &file_apiv1_workflows_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1808,7 +2142,7 @@ func (x *DefinitionCapacity) String() string {
 func (*DefinitionCapacity) ProtoMessage() {}
 
 func (x *DefinitionCapacity) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[24]
+	mi := &file_apiv1_workflows_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1821,7 +2155,7 @@ func (x *DefinitionCapacity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefinitionCapacity.ProtoReflect.Descriptor instead.
 func (*DefinitionCapacity) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{24}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DefinitionCapacity) GetDefinition() string {
@@ -1872,7 +2206,7 @@ type ClassCapacity struct {
 
 func (x *ClassCapacity) Reset() {
 	*x = ClassCapacity{}
-	mi := &file_apiv1_workflows_proto_msgTypes[25]
+	mi := &file_apiv1_workflows_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1884,7 +2218,7 @@ func (x *ClassCapacity) String() string {
 func (*ClassCapacity) ProtoMessage() {}
 
 func (x *ClassCapacity) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[25]
+	mi := &file_apiv1_workflows_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1897,7 +2231,7 @@ func (x *ClassCapacity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClassCapacity.ProtoReflect.Descriptor instead.
 func (*ClassCapacity) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{25}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ClassCapacity) GetClass() string {
@@ -1944,7 +2278,7 @@ type GetJobRequest struct {
 
 func (x *GetJobRequest) Reset() {
 	*x = GetJobRequest{}
-	mi := &file_apiv1_workflows_proto_msgTypes[26]
+	mi := &file_apiv1_workflows_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1956,7 +2290,7 @@ func (x *GetJobRequest) String() string {
 func (*GetJobRequest) ProtoMessage() {}
 
 func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[26]
+	mi := &file_apiv1_workflows_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1969,7 +2303,7 @@ func (x *GetJobRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetJobRequest.ProtoReflect.Descriptor instead.
 func (*GetJobRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{26}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetJobRequest) GetId() string {
@@ -1992,7 +2326,7 @@ type Capacity struct {
 
 func (x *Capacity) Reset() {
 	*x = Capacity{}
-	mi := &file_apiv1_workflows_proto_msgTypes[27]
+	mi := &file_apiv1_workflows_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2004,7 +2338,7 @@ func (x *Capacity) String() string {
 func (*Capacity) ProtoMessage() {}
 
 func (x *Capacity) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_workflows_proto_msgTypes[27]
+	mi := &file_apiv1_workflows_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2017,7 +2351,7 @@ func (x *Capacity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Capacity.ProtoReflect.Descriptor instead.
 func (*Capacity) Descriptor() ([]byte, []int) {
-	return file_apiv1_workflows_proto_rawDescGZIP(), []int{27}
+	return file_apiv1_workflows_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Capacity) GetCores() uint32 {
@@ -2052,7 +2386,7 @@ var File_apiv1_workflows_proto protoreflect.FileDescriptor
 
 const file_apiv1_workflows_proto_rawDesc = "" +
 	"\n" +
-	"\x15apiv1/workflows.proto\x12\fsubstrate.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe4\x01\n" +
+	"\x15apiv1/workflows.proto\x12\fsubstrate.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf4\x01\n" +
 	"\x14StartWorkflowRequest\x12\x12\n" +
 	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x12\n" +
 	"\x04file\x18\x02 \x01(\tR\x04file\x12\x12\n" +
@@ -2060,7 +2394,8 @@ const file_apiv1_workflows_proto_rawDesc = "" +
 	"\vpreemptible\x18\x04 \x01(\bH\x00R\vpreemptible\x88\x01\x01\x12\x1a\n" +
 	"\bpriority\x18\x05 \x01(\x05R\bpriority\x12\x14\n" +
 	"\x05group\x18\x06 \x01(\tR\x05group\x12'\n" +
-	"\x0fidempotency_key\x18\a \x01(\tR\x0eidempotencyKeyB\x0e\n" +
+	"\x0fidempotency_key\x18\a \x01(\tR\x0eidempotencyKey\x12\x0e\n" +
+	"\x02id\x18\b \x01(\tR\x02idB\x0e\n" +
 	"\f_preemptible\"\x81\x01\n" +
 	"\x15StartWorkflowResponse\x122\n" +
 	"\bworkflow\x18\x01 \x01(\v2\x16.substrate.v1.WorkflowR\bworkflow\x12\x18\n" +
@@ -2088,7 +2423,7 @@ const file_apiv1_workflows_proto_rawDesc = "" +
 	"\tworkflows\x18\x01 \x03(\v2\x16.substrate.v1.WorkflowR\tworkflows\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"$\n" +
 	"\x12GetWorkflowRequest\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\"\xd4\x03\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\xd2\x04\n" +
 	"\bWorkflow\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -2101,10 +2436,46 @@ const file_apiv1_workflows_proto_rawDesc = "" +
 	"\x05ended\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\x05ended\x12:\n" +
 	"\x06counts\x18\n" +
 	" \x03(\v2\".substrate.v1.Workflow.CountsEntryR\x06counts\x12%\n" +
-	"\x04jobs\x18\v \x03(\v2\x11.substrate.v1.JobR\x04jobs\x1a9\n" +
+	"\x04jobs\x18\v \x03(\v2\x11.substrate.v1.JobR\x04jobs\x12\x1d\n" +
+	"\acluster\x18\f \x01(\tH\x00R\acluster\x88\x01\x01\x12\x17\n" +
+	"\x04note\x18\r \x01(\tH\x01R\x04note\x88\x01\x01\x12/\n" +
+	"\arouting\x18\x0e \x01(\v2\x15.substrate.v1.RoutingR\arouting\x1a9\n" +
 	"\vCountsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\x8f\a\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01B\n" +
+	"\n" +
+	"\b_clusterB\a\n" +
+	"\x05_note\"\xd0\x01\n" +
+	"\aRouting\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x0e\n" +
+	"\x02by\x18\x03 \x01(\tR\x02by\x122\n" +
+	"\x06chosen\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06chosen\x127\n" +
+	"\n" +
+	"candidates\x18\x05 \x03(\v2\x17.substrate.v1.CandidateR\n" +
+	"candidates\x12\x18\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\"z\n" +
+	"\tCandidate\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x129\n" +
+	"\x05score\x18\x02 \x01(\v2#.substrate.v1.ScoreWorkflowResponseR\x05score\x12\x18\n" +
+	"\askipped\x18\x03 \x01(\tR\askipped\"\xac\x03\n" +
+	"\x15ScoreWorkflowResponse\x12\x14\n" +
+	"\x05score\x18\x01 \x01(\x01R\x05score\x12\x14\n" +
+	"\x05ready\x18\x02 \x01(\rR\x05ready\x12\x18\n" +
+	"\arunning\x18\x03 \x01(\rR\arunning\x12\x14\n" +
+	"\x05ahead\x18\x04 \x01(\rR\x05ahead\x12!\n" +
+	"\fusable_nodes\x18\x05 \x01(\rR\vusableNodes\x12.\n" +
+	"\x06usable\x18\x06 \x01(\v2\x16.substrate.v1.CapacityR\x06usable\x12*\n" +
+	"\x04free\x18\a \x01(\v2\x16.substrate.v1.CapacityR\x04free\x12\x17\n" +
+	"\x04cost\x18\b \x01(\x01H\x00R\x04cost\x88\x01\x01\x12\x1c\n" +
+	"\tstartable\x18\t \x01(\bR\tstartable\x12\x16\n" +
+	"\x06reason\x18\n" +
+	" \x01(\tR\x06reason\x12'\n" +
+	"\x0fpriority_sha256\x18\v \x01(\tR\x0eprioritySha256\x127\n" +
+	"\n" +
+	"candidates\x18\f \x03(\v2\x17.substrate.v1.CandidateR\n" +
+	"candidatesB\a\n" +
+	"\x05_cost\"\x8f\a\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vworkflow_id\x18\x02 \x01(\tR\n" +
@@ -2150,9 +2521,12 @@ const file_apiv1_workflows_proto_rawDesc = "" +
 	"\x03job\x18\x02 \x01(\tR\x03job\":\n" +
 	"\x16ExplainWorkflowRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x10\n" +
-	"\x03job\x18\x02 \x01(\tR\x03job\"K\n" +
+	"\x03job\x18\x02 \x01(\tR\x03job\"\x9e\x01\n" +
 	"\x17ExplainWorkflowResponse\x120\n" +
-	"\x04jobs\x18\x01 \x03(\v2\x1c.substrate.v1.JobExplanationR\x04jobs\"x\n" +
+	"\x04jobs\x18\x01 \x03(\v2\x1c.substrate.v1.JobExplanationR\x04jobs\x12/\n" +
+	"\arouting\x18\x02 \x01(\v2\x15.substrate.v1.RoutingR\arouting\x12\x17\n" +
+	"\x04note\x18\x03 \x01(\tH\x00R\x04note\x88\x01\x01B\a\n" +
+	"\x05_note\"x\n" +
 	"\x0eJobExplanation\x12#\n" +
 	"\x03job\x18\x01 \x01(\v2\x11.substrate.v1.JobR\x03job\x12A\n" +
 	"\vdefinitions\x18\x02 \x03(\v2\x1f.substrate.v1.DefinitionOutcomeR\vdefinitions\"\xe6\x01\n" +
@@ -2173,7 +2547,7 @@ const file_apiv1_workflows_proto_rawDesc = "" +
 	"\x12WatchEventsRequest\x12\x1a\n" +
 	"\bworkflow\x18\x01 \x01(\tR\bworkflow\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\x04R\x05after\x12\x16\n" +
-	"\x06follow\x18\x03 \x01(\bR\x06follow\"\xc5\x02\n" +
+	"\x06follow\x18\x03 \x01(\bR\x06follow\"\xf0\x02\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12.\n" +
 	"\x04time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
@@ -2182,10 +2556,13 @@ const file_apiv1_workflows_proto_rawDesc = "" +
 	"\x03job\x18\x05 \x01(\tR\x03job\x12\x18\n" +
 	"\asubject\x18\x06 \x01(\tR\asubject\x12\x18\n" +
 	"\amessage\x18\a \x01(\tR\amessage\x12=\n" +
-	"\bmetadata\x18\b \x03(\v2!.substrate.v1.Event.MetadataEntryR\bmetadata\x1a;\n" +
+	"\bmetadata\x18\b \x03(\v2!.substrate.v1.Event.MetadataEntryR\bmetadata\x12\x1d\n" +
+	"\acluster\x18\t \x01(\tH\x00R\acluster\x88\x01\x01\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x88\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\n" +
+	"\n" +
+	"\b_cluster\"\x88\x01\n" +
 	"\x0eReadLogRequest\x12\x1a\n" +
 	"\bworkflow\x18\x01 \x01(\tR\bworkflow\x12\x10\n" +
 	"\x03job\x18\x02 \x01(\tR\x03job\x12\x18\n" +
@@ -2238,7 +2615,7 @@ const file_apiv1_workflows_proto_rawDesc = "" +
 	"\adevices\x18\x04 \x03(\v2#.substrate.v1.Capacity.DevicesEntryR\adevices\x1a:\n" +
 	"\fDevicesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x012\x80\a\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x012\xda\a\n" +
 	"\tWorkflows\x12X\n" +
 	"\rStartWorkflow\x12\".substrate.v1.StartWorkflowRequest\x1a#.substrate.v1.StartWorkflowResponse\x12a\n" +
 	"\x10ValidateWorkflow\x12%.substrate.v1.ValidateWorkflowRequest\x1a&.substrate.v1.ValidateWorkflowResponse\x12X\n" +
@@ -2250,7 +2627,8 @@ const file_apiv1_workflows_proto_rawDesc = "" +
 	"\aReadLog\x12\x1c.substrate.v1.ReadLogRequest\x1a\x15.substrate.v1.LogData0\x01\x12L\n" +
 	"\tShowQueue\x12\x1e.substrate.v1.ShowQueueRequest\x1a\x1f.substrate.v1.ShowQueueResponse\x12R\n" +
 	"\vGetCapacity\x12 .substrate.v1.GetCapacityRequest\x1a!.substrate.v1.GetCapacityResponse\x128\n" +
-	"\x06GetJob\x12\x1b.substrate.v1.GetJobRequest\x1a\x11.substrate.v1.JobB\x17Z\x15substrate/proto/apiv1b\x06proto3"
+	"\x06GetJob\x12\x1b.substrate.v1.GetJobRequest\x1a\x11.substrate.v1.Job\x12X\n" +
+	"\rScoreWorkflow\x12\".substrate.v1.StartWorkflowRequest\x1a#.substrate.v1.ScoreWorkflowResponseB\x17Z\x15substrate/proto/apiv1b\x06proto3"
 
 var (
 	file_apiv1_workflows_proto_rawDescOnce sync.Once
@@ -2264,7 +2642,7 @@ func file_apiv1_workflows_proto_rawDescGZIP() []byte {
 	return file_apiv1_workflows_proto_rawDescData
 }
 
-var file_apiv1_workflows_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_apiv1_workflows_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_apiv1_workflows_proto_goTypes = []any{
 	(*StartWorkflowRequest)(nil),     // 0: substrate.v1.StartWorkflowRequest
 	(*StartWorkflowResponse)(nil),    // 1: substrate.v1.StartWorkflowResponse
@@ -2275,84 +2653,97 @@ var file_apiv1_workflows_proto_goTypes = []any{
 	(*ListWorkflowsResponse)(nil),    // 6: substrate.v1.ListWorkflowsResponse
 	(*GetWorkflowRequest)(nil),       // 7: substrate.v1.GetWorkflowRequest
 	(*Workflow)(nil),                 // 8: substrate.v1.Workflow
-	(*Job)(nil),                      // 9: substrate.v1.Job
-	(*Reason)(nil),                   // 10: substrate.v1.Reason
-	(*CancelWorkflowRequest)(nil),    // 11: substrate.v1.CancelWorkflowRequest
-	(*ExplainWorkflowRequest)(nil),   // 12: substrate.v1.ExplainWorkflowRequest
-	(*ExplainWorkflowResponse)(nil),  // 13: substrate.v1.ExplainWorkflowResponse
-	(*JobExplanation)(nil),           // 14: substrate.v1.JobExplanation
-	(*DefinitionOutcome)(nil),        // 15: substrate.v1.DefinitionOutcome
-	(*WatchEventsRequest)(nil),       // 16: substrate.v1.WatchEventsRequest
-	(*Event)(nil),                    // 17: substrate.v1.Event
-	(*ReadLogRequest)(nil),           // 18: substrate.v1.ReadLogRequest
-	(*LogData)(nil),                  // 19: substrate.v1.LogData
-	(*ShowQueueRequest)(nil),         // 20: substrate.v1.ShowQueueRequest
-	(*ShowQueueResponse)(nil),        // 21: substrate.v1.ShowQueueResponse
-	(*GetCapacityRequest)(nil),       // 22: substrate.v1.GetCapacityRequest
-	(*GetCapacityResponse)(nil),      // 23: substrate.v1.GetCapacityResponse
-	(*DefinitionCapacity)(nil),       // 24: substrate.v1.DefinitionCapacity
-	(*ClassCapacity)(nil),            // 25: substrate.v1.ClassCapacity
-	(*GetJobRequest)(nil),            // 26: substrate.v1.GetJobRequest
-	(*Capacity)(nil),                 // 27: substrate.v1.Capacity
-	nil,                              // 28: substrate.v1.Workflow.CountsEntry
-	nil,                              // 29: substrate.v1.Event.MetadataEntry
-	nil,                              // 30: substrate.v1.Capacity.DevicesEntry
-	(*timestamppb.Timestamp)(nil),    // 31: google.protobuf.Timestamp
+	(*Routing)(nil),                  // 9: substrate.v1.Routing
+	(*Candidate)(nil),                // 10: substrate.v1.Candidate
+	(*ScoreWorkflowResponse)(nil),    // 11: substrate.v1.ScoreWorkflowResponse
+	(*Job)(nil),                      // 12: substrate.v1.Job
+	(*Reason)(nil),                   // 13: substrate.v1.Reason
+	(*CancelWorkflowRequest)(nil),    // 14: substrate.v1.CancelWorkflowRequest
+	(*ExplainWorkflowRequest)(nil),   // 15: substrate.v1.ExplainWorkflowRequest
+	(*ExplainWorkflowResponse)(nil),  // 16: substrate.v1.ExplainWorkflowResponse
+	(*JobExplanation)(nil),           // 17: substrate.v1.JobExplanation
+	(*DefinitionOutcome)(nil),        // 18: substrate.v1.DefinitionOutcome
+	(*WatchEventsRequest)(nil),       // 19: substrate.v1.WatchEventsRequest
+	(*Event)(nil),                    // 20: substrate.v1.Event
+	(*ReadLogRequest)(nil),           // 21: substrate.v1.ReadLogRequest
+	(*LogData)(nil),                  // 22: substrate.v1.LogData
+	(*ShowQueueRequest)(nil),         // 23: substrate.v1.ShowQueueRequest
+	(*ShowQueueResponse)(nil),        // 24: substrate.v1.ShowQueueResponse
+	(*GetCapacityRequest)(nil),       // 25: substrate.v1.GetCapacityRequest
+	(*GetCapacityResponse)(nil),      // 26: substrate.v1.GetCapacityResponse
+	(*DefinitionCapacity)(nil),       // 27: substrate.v1.DefinitionCapacity
+	(*ClassCapacity)(nil),            // 28: substrate.v1.ClassCapacity
+	(*GetJobRequest)(nil),            // 29: substrate.v1.GetJobRequest
+	(*Capacity)(nil),                 // 30: substrate.v1.Capacity
+	nil,                              // 31: substrate.v1.Workflow.CountsEntry
+	nil,                              // 32: substrate.v1.Event.MetadataEntry
+	nil,                              // 33: substrate.v1.Capacity.DevicesEntry
+	(*timestamppb.Timestamp)(nil),    // 34: google.protobuf.Timestamp
 }
 var file_apiv1_workflows_proto_depIdxs = []int32{
 	8,  // 0: substrate.v1.StartWorkflowResponse.workflow:type_name -> substrate.v1.Workflow
 	4,  // 1: substrate.v1.ValidateWorkflowResponse.diagnostics:type_name -> substrate.v1.ValidationMessage
 	8,  // 2: substrate.v1.ListWorkflowsResponse.workflows:type_name -> substrate.v1.Workflow
-	31, // 3: substrate.v1.Workflow.submitted:type_name -> google.protobuf.Timestamp
-	31, // 4: substrate.v1.Workflow.started:type_name -> google.protobuf.Timestamp
-	31, // 5: substrate.v1.Workflow.ended:type_name -> google.protobuf.Timestamp
-	28, // 6: substrate.v1.Workflow.counts:type_name -> substrate.v1.Workflow.CountsEntry
-	9,  // 7: substrate.v1.Workflow.jobs:type_name -> substrate.v1.Job
-	31, // 8: substrate.v1.Job.submitted:type_name -> google.protobuf.Timestamp
-	31, // 9: substrate.v1.Job.started:type_name -> google.protobuf.Timestamp
-	31, // 10: substrate.v1.Job.ended:type_name -> google.protobuf.Timestamp
-	10, // 11: substrate.v1.Job.reason:type_name -> substrate.v1.Reason
-	31, // 12: substrate.v1.Job.estimated_start:type_name -> google.protobuf.Timestamp
-	31, // 13: substrate.v1.Job.notice_ends_at:type_name -> google.protobuf.Timestamp
-	14, // 14: substrate.v1.ExplainWorkflowResponse.jobs:type_name -> substrate.v1.JobExplanation
-	9,  // 15: substrate.v1.JobExplanation.job:type_name -> substrate.v1.Job
-	15, // 16: substrate.v1.JobExplanation.definitions:type_name -> substrate.v1.DefinitionOutcome
-	31, // 17: substrate.v1.Event.time:type_name -> google.protobuf.Timestamp
-	29, // 18: substrate.v1.Event.metadata:type_name -> substrate.v1.Event.MetadataEntry
-	9,  // 19: substrate.v1.ShowQueueResponse.jobs:type_name -> substrate.v1.Job
-	31, // 20: substrate.v1.GetCapacityResponse.generated_at:type_name -> google.protobuf.Timestamp
-	24, // 21: substrate.v1.GetCapacityResponse.definitions:type_name -> substrate.v1.DefinitionCapacity
-	25, // 22: substrate.v1.GetCapacityResponse.classes:type_name -> substrate.v1.ClassCapacity
-	27, // 23: substrate.v1.DefinitionCapacity.total:type_name -> substrate.v1.Capacity
-	27, // 24: substrate.v1.DefinitionCapacity.free:type_name -> substrate.v1.Capacity
-	30, // 25: substrate.v1.Capacity.devices:type_name -> substrate.v1.Capacity.DevicesEntry
-	0,  // 26: substrate.v1.Workflows.StartWorkflow:input_type -> substrate.v1.StartWorkflowRequest
-	2,  // 27: substrate.v1.Workflows.ValidateWorkflow:input_type -> substrate.v1.ValidateWorkflowRequest
-	5,  // 28: substrate.v1.Workflows.ListWorkflows:input_type -> substrate.v1.ListWorkflowsRequest
-	7,  // 29: substrate.v1.Workflows.GetWorkflow:input_type -> substrate.v1.GetWorkflowRequest
-	11, // 30: substrate.v1.Workflows.CancelWorkflow:input_type -> substrate.v1.CancelWorkflowRequest
-	12, // 31: substrate.v1.Workflows.ExplainWorkflow:input_type -> substrate.v1.ExplainWorkflowRequest
-	16, // 32: substrate.v1.Workflows.WatchEvents:input_type -> substrate.v1.WatchEventsRequest
-	18, // 33: substrate.v1.Workflows.ReadLog:input_type -> substrate.v1.ReadLogRequest
-	20, // 34: substrate.v1.Workflows.ShowQueue:input_type -> substrate.v1.ShowQueueRequest
-	22, // 35: substrate.v1.Workflows.GetCapacity:input_type -> substrate.v1.GetCapacityRequest
-	26, // 36: substrate.v1.Workflows.GetJob:input_type -> substrate.v1.GetJobRequest
-	1,  // 37: substrate.v1.Workflows.StartWorkflow:output_type -> substrate.v1.StartWorkflowResponse
-	3,  // 38: substrate.v1.Workflows.ValidateWorkflow:output_type -> substrate.v1.ValidateWorkflowResponse
-	6,  // 39: substrate.v1.Workflows.ListWorkflows:output_type -> substrate.v1.ListWorkflowsResponse
-	8,  // 40: substrate.v1.Workflows.GetWorkflow:output_type -> substrate.v1.Workflow
-	8,  // 41: substrate.v1.Workflows.CancelWorkflow:output_type -> substrate.v1.Workflow
-	13, // 42: substrate.v1.Workflows.ExplainWorkflow:output_type -> substrate.v1.ExplainWorkflowResponse
-	17, // 43: substrate.v1.Workflows.WatchEvents:output_type -> substrate.v1.Event
-	19, // 44: substrate.v1.Workflows.ReadLog:output_type -> substrate.v1.LogData
-	21, // 45: substrate.v1.Workflows.ShowQueue:output_type -> substrate.v1.ShowQueueResponse
-	23, // 46: substrate.v1.Workflows.GetCapacity:output_type -> substrate.v1.GetCapacityResponse
-	9,  // 47: substrate.v1.Workflows.GetJob:output_type -> substrate.v1.Job
-	37, // [37:48] is the sub-list for method output_type
-	26, // [26:37] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	34, // 3: substrate.v1.Workflow.submitted:type_name -> google.protobuf.Timestamp
+	34, // 4: substrate.v1.Workflow.started:type_name -> google.protobuf.Timestamp
+	34, // 5: substrate.v1.Workflow.ended:type_name -> google.protobuf.Timestamp
+	31, // 6: substrate.v1.Workflow.counts:type_name -> substrate.v1.Workflow.CountsEntry
+	12, // 7: substrate.v1.Workflow.jobs:type_name -> substrate.v1.Job
+	9,  // 8: substrate.v1.Workflow.routing:type_name -> substrate.v1.Routing
+	34, // 9: substrate.v1.Routing.chosen:type_name -> google.protobuf.Timestamp
+	10, // 10: substrate.v1.Routing.candidates:type_name -> substrate.v1.Candidate
+	11, // 11: substrate.v1.Candidate.score:type_name -> substrate.v1.ScoreWorkflowResponse
+	30, // 12: substrate.v1.ScoreWorkflowResponse.usable:type_name -> substrate.v1.Capacity
+	30, // 13: substrate.v1.ScoreWorkflowResponse.free:type_name -> substrate.v1.Capacity
+	10, // 14: substrate.v1.ScoreWorkflowResponse.candidates:type_name -> substrate.v1.Candidate
+	34, // 15: substrate.v1.Job.submitted:type_name -> google.protobuf.Timestamp
+	34, // 16: substrate.v1.Job.started:type_name -> google.protobuf.Timestamp
+	34, // 17: substrate.v1.Job.ended:type_name -> google.protobuf.Timestamp
+	13, // 18: substrate.v1.Job.reason:type_name -> substrate.v1.Reason
+	34, // 19: substrate.v1.Job.estimated_start:type_name -> google.protobuf.Timestamp
+	34, // 20: substrate.v1.Job.notice_ends_at:type_name -> google.protobuf.Timestamp
+	17, // 21: substrate.v1.ExplainWorkflowResponse.jobs:type_name -> substrate.v1.JobExplanation
+	9,  // 22: substrate.v1.ExplainWorkflowResponse.routing:type_name -> substrate.v1.Routing
+	12, // 23: substrate.v1.JobExplanation.job:type_name -> substrate.v1.Job
+	18, // 24: substrate.v1.JobExplanation.definitions:type_name -> substrate.v1.DefinitionOutcome
+	34, // 25: substrate.v1.Event.time:type_name -> google.protobuf.Timestamp
+	32, // 26: substrate.v1.Event.metadata:type_name -> substrate.v1.Event.MetadataEntry
+	12, // 27: substrate.v1.ShowQueueResponse.jobs:type_name -> substrate.v1.Job
+	34, // 28: substrate.v1.GetCapacityResponse.generated_at:type_name -> google.protobuf.Timestamp
+	27, // 29: substrate.v1.GetCapacityResponse.definitions:type_name -> substrate.v1.DefinitionCapacity
+	28, // 30: substrate.v1.GetCapacityResponse.classes:type_name -> substrate.v1.ClassCapacity
+	30, // 31: substrate.v1.DefinitionCapacity.total:type_name -> substrate.v1.Capacity
+	30, // 32: substrate.v1.DefinitionCapacity.free:type_name -> substrate.v1.Capacity
+	33, // 33: substrate.v1.Capacity.devices:type_name -> substrate.v1.Capacity.DevicesEntry
+	0,  // 34: substrate.v1.Workflows.StartWorkflow:input_type -> substrate.v1.StartWorkflowRequest
+	2,  // 35: substrate.v1.Workflows.ValidateWorkflow:input_type -> substrate.v1.ValidateWorkflowRequest
+	5,  // 36: substrate.v1.Workflows.ListWorkflows:input_type -> substrate.v1.ListWorkflowsRequest
+	7,  // 37: substrate.v1.Workflows.GetWorkflow:input_type -> substrate.v1.GetWorkflowRequest
+	14, // 38: substrate.v1.Workflows.CancelWorkflow:input_type -> substrate.v1.CancelWorkflowRequest
+	15, // 39: substrate.v1.Workflows.ExplainWorkflow:input_type -> substrate.v1.ExplainWorkflowRequest
+	19, // 40: substrate.v1.Workflows.WatchEvents:input_type -> substrate.v1.WatchEventsRequest
+	21, // 41: substrate.v1.Workflows.ReadLog:input_type -> substrate.v1.ReadLogRequest
+	23, // 42: substrate.v1.Workflows.ShowQueue:input_type -> substrate.v1.ShowQueueRequest
+	25, // 43: substrate.v1.Workflows.GetCapacity:input_type -> substrate.v1.GetCapacityRequest
+	29, // 44: substrate.v1.Workflows.GetJob:input_type -> substrate.v1.GetJobRequest
+	0,  // 45: substrate.v1.Workflows.ScoreWorkflow:input_type -> substrate.v1.StartWorkflowRequest
+	1,  // 46: substrate.v1.Workflows.StartWorkflow:output_type -> substrate.v1.StartWorkflowResponse
+	3,  // 47: substrate.v1.Workflows.ValidateWorkflow:output_type -> substrate.v1.ValidateWorkflowResponse
+	6,  // 48: substrate.v1.Workflows.ListWorkflows:output_type -> substrate.v1.ListWorkflowsResponse
+	8,  // 49: substrate.v1.Workflows.GetWorkflow:output_type -> substrate.v1.Workflow
+	8,  // 50: substrate.v1.Workflows.CancelWorkflow:output_type -> substrate.v1.Workflow
+	16, // 51: substrate.v1.Workflows.ExplainWorkflow:output_type -> substrate.v1.ExplainWorkflowResponse
+	20, // 52: substrate.v1.Workflows.WatchEvents:output_type -> substrate.v1.Event
+	22, // 53: substrate.v1.Workflows.ReadLog:output_type -> substrate.v1.LogData
+	24, // 54: substrate.v1.Workflows.ShowQueue:output_type -> substrate.v1.ShowQueueResponse
+	26, // 55: substrate.v1.Workflows.GetCapacity:output_type -> substrate.v1.GetCapacityResponse
+	12, // 56: substrate.v1.Workflows.GetJob:output_type -> substrate.v1.Job
+	11, // 57: substrate.v1.Workflows.ScoreWorkflow:output_type -> substrate.v1.ScoreWorkflowResponse
+	46, // [46:58] is the sub-list for method output_type
+	34, // [34:46] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_apiv1_workflows_proto_init() }
@@ -2361,16 +2752,20 @@ func file_apiv1_workflows_proto_init() {
 		return
 	}
 	file_apiv1_workflows_proto_msgTypes[0].OneofWrappers = []any{}
-	file_apiv1_workflows_proto_msgTypes[9].OneofWrappers = []any{}
-	file_apiv1_workflows_proto_msgTypes[15].OneofWrappers = []any{}
-	file_apiv1_workflows_proto_msgTypes[25].OneofWrappers = []any{}
+	file_apiv1_workflows_proto_msgTypes[8].OneofWrappers = []any{}
+	file_apiv1_workflows_proto_msgTypes[11].OneofWrappers = []any{}
+	file_apiv1_workflows_proto_msgTypes[12].OneofWrappers = []any{}
+	file_apiv1_workflows_proto_msgTypes[16].OneofWrappers = []any{}
+	file_apiv1_workflows_proto_msgTypes[18].OneofWrappers = []any{}
+	file_apiv1_workflows_proto_msgTypes[20].OneofWrappers = []any{}
+	file_apiv1_workflows_proto_msgTypes[28].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_apiv1_workflows_proto_rawDesc), len(file_apiv1_workflows_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,6 +30,7 @@ const (
 	Workflows_ShowQueue_FullMethodName        = "/substrate.v1.Workflows/ShowQueue"
 	Workflows_GetCapacity_FullMethodName      = "/substrate.v1.Workflows/GetCapacity"
 	Workflows_GetJob_FullMethodName           = "/substrate.v1.Workflows/GetJob"
+	Workflows_ScoreWorkflow_FullMethodName    = "/substrate.v1.Workflows/ScoreWorkflow"
 )
 
 // WorkflowsClient is the client API for Workflows service.
@@ -51,6 +52,8 @@ type WorkflowsClient interface {
 	ShowQueue(ctx context.Context, in *ShowQueueRequest, opts ...grpc.CallOption) (*ShowQueueResponse, error)
 	GetCapacity(ctx context.Context, in *GetCapacityRequest, opts ...grpc.CallOption) (*GetCapacityResponse, error)
 	GetJob(ctx context.Context, in *GetJobRequest, opts ...grpc.CallOption) (*Job, error)
+	// ScoreWorkflow tells how a workflow would fare here, without starting it.
+	ScoreWorkflow(ctx context.Context, in *StartWorkflowRequest, opts ...grpc.CallOption) (*ScoreWorkflowResponse, error)
 }
 
 type workflowsClient struct {
@@ -189,6 +192,16 @@ func (c *workflowsClient) GetJob(ctx context.Context, in *GetJobRequest, opts ..
 	return out, nil
 }
 
+func (c *workflowsClient) ScoreWorkflow(ctx context.Context, in *StartWorkflowRequest, opts ...grpc.CallOption) (*ScoreWorkflowResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ScoreWorkflowResponse)
+	err := c.cc.Invoke(ctx, Workflows_ScoreWorkflow_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // WorkflowsServer is the server API for Workflows service.
 // All implementations must embed UnimplementedWorkflowsServer
 // for forward compatibility.
@@ -208,6 +221,8 @@ type WorkflowsServer interface {
 	ShowQueue(context.Context, *ShowQueueRequest) (*ShowQueueResponse, error)
 	GetCapacity(context.Context, *GetCapacityRequest) (*GetCapacityResponse, error)
 	GetJob(context.Context, *GetJobRequest) (*Job, error)
+	// ScoreWorkflow tells how a workflow would fare here, without starting it.
+	ScoreWorkflow(context.Context, *StartWorkflowRequest) (*ScoreWorkflowResponse, error)
 	mustEmbedUnimplementedWorkflowsServer()
 }
 
@@ -250,6 +265,9 @@ func (UnimplementedWorkflowsServer) GetCapacity(context.Context, *GetCapacityReq
 }
 func (UnimplementedWorkflowsServer) GetJob(context.Context, *GetJobRequest) (*Job, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetJob not implemented")
+}
+func (UnimplementedWorkflowsServer) ScoreWorkflow(context.Context, *StartWorkflowRequest) (*ScoreWorkflowResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ScoreWorkflow not implemented")
 }
 func (UnimplementedWorkflowsServer) mustEmbedUnimplementedWorkflowsServer() {}
 func (UnimplementedWorkflowsServer) testEmbeddedByValue()                   {}
@@ -456,6 +474,24 @@ func _Workflows_GetJob_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Workflows_ScoreWorkflow_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(StartWorkflowRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(WorkflowsServer).ScoreWorkflow(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Workflows_ScoreWorkflow_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(WorkflowsServer).ScoreWorkflow(ctx, req.(*StartWorkflowRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Workflows_ServiceDesc is the grpc.ServiceDesc for Workflows service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -498,6 +534,10 @@ var Workflows_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetJob",
 			Handler:    _Workflows_GetJob_Handler,
+		},
+		{
+			MethodName: "ScoreWorkflow",
+			Handler:    _Workflows_ScoreWorkflow_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{
