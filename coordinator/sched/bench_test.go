@@ -2,7 +2,9 @@ package sched
 
 import (
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -229,27 +231,38 @@ func BenchmarkIdleTick(b *testing.B) {
 	perRun(b, "tick", b.Elapsed(), cpu()-used)
 }
 
-// BenchmarkExplain asks after each decision, so that estimates are made anew: for the first in the queue, which has
-// one, and for the last.
+// BenchmarkExplain asks after each decision, so that estimates are made anew: for the first, the middle and the last that waits
+// in each of two classes, for one in the middle of those that are estimated, and for one that room is held for.
 func BenchmarkExplain(b *testing.B) {
-	for _, mode := range bothModes {
-		for _, last := range []bool{false, true} {
-			b.Run(fmt.Sprintf("%s/last=%v", mode, last), func(b *testing.B) {
-				f := newSteady(fleetNodes, fleetWaits, mode)
-				var all []*entry
-				f.s.queues[0].each(nil, func(e *entry) bool { all = append(all, e); return true })
+	for _, mode := range []coordinator.Backfill{coordinator.BackfillNone, coordinator.BackfillEasy, coordinator.BackfillConservative} {
+		f := newMixed(mode)
+		samples := map[string]coordinator.AllocationID{}
+		for _, q := range f.s.queues {
+			i := 0
+			q.each(nil, func(e *entry) bool {
+				for name, at := range map[string]int{"first": 1, "500th": 500, "middle": q.count / 2, "last": q.count} {
+					if i == at-1 {
+						samples[fmt.Sprintf("%s/%s", q.class, name)] = e.id
+					}
+				}
+				if e.hold != nil {
+					samples[q.class.String()+"/held"] = e.id
+				}
+				i++
+				return true
+			})
+		}
+		for _, name := range slices.Sorted(maps.Keys(samples)) {
+			b.Run(fmt.Sprintf("%s/%s", mode, name), func(b *testing.B) {
 				spent, used := time.Duration(0), time.Duration(0)
 				for b.Loop() {
-					f.tick(1)
-					e := all[len(all)-1]
-					if !last {
-						f.s.queues[0].each(nil, func(first *entry) bool { e = first; return false })
-					}
+					f.now = f.now.Add(time.Millisecond)
+					f.s.Decide(f.now)
 					start, was := time.Now(), cpu()
-					w, ok := f.s.Explain(e.id, f.now)
+					w, ok := f.s.Explain(samples[name], f.now)
 					spent += time.Since(start)
 					used += cpu() - was
-					if !ok || w.Verdict.Reason == 0 || w.EstimatedStart.IsZero() != last {
+					if !ok || w.Verdict.Reason == 0 {
 						b.Fatalf("explained as %+v", w)
 					}
 				}
@@ -257,6 +270,51 @@ func BenchmarkExplain(b *testing.B) {
 			})
 		}
 	}
+}
+
+// newMixed is a full fleet on which half of what waits is batch, and the first on-demand work has just had room made for it.
+func newMixed(mode coordinator.Backfill) *steady {
+	f := &steady{s: newFleet(fleetNodes, mode), now: epoch}
+	config := fleetConfig(mode)
+	config.MinPreemptionRuntime = 20 * time.Minute
+	f.s.Configure(config, []Definition{{ID: "gpu", CostPerHour: 3.2}}, nil)
+	ask := func(i int) Request {
+		r := fleetRequest(i)
+		if i%2 == 1 {
+			r.Class, r.PreemptionsLeft = coordinator.ClassBatch, -1
+		}
+		return r
+	}
+	for len(f.running) < fleetNodes*7 {
+		for range fleetNodes {
+			f.s.Submit(ask(f.next))
+			f.next++
+		}
+		if f.decide() == 0 {
+			break
+		}
+	}
+	for len(f.s.entries) < fleetWaits {
+		f.s.Submit(ask(f.next))
+		f.next++
+	}
+	f.now = f.now.Add(10 * time.Second)
+	f.decide()
+	f.held()
+	return f
+}
+
+// held lets one batch job lose its protection, so that the head of the queue gets a hold.
+func (f *steady) held() {
+	for _, id := range f.running {
+		if h := f.s.c.claims[id]; h.class == coordinator.ClassBatch && h.need.devices[0].n == 2 {
+			h.started -= time.Hour
+			h.recount(f.s.c)
+			break
+		}
+	}
+	f.now = f.now.Add(time.Second)
+	f.decide()
 }
 
 // BenchmarkMemory is what the scheduler keeps for an allocation, waiting or placed, ids included.

@@ -10,7 +10,7 @@ import (
 // Limits that keep estimates short whatever waits. They are counts, not times, so that the same facts
 // always give the same estimates.
 const (
-	estimateWork  = 500_000 // node examinations
+	estimateWork  = 100_000 // looks at nodes, and at what is on them
 	estimateSteps = 4_096   // known ends that are stepped over
 	estimateDepth = 1_000   // estimated allocations per class
 )
@@ -33,6 +33,7 @@ func (s *Scheduler) estimate(only *entry) {
 	}
 	estimates := make(map[*entry]time.Duration)
 	s.estimates, s.offered, s.stepping = estimates, s.offered[:0], true
+	s.exposed = exposure{}
 	s.limit, s.spent = c.work+estimateWork, false
 	steps := 0
 	for pending > len(estimates) && !s.estimated(only) && !s.spent && steps < estimateSteps && s.step(&ends) {
@@ -49,6 +50,19 @@ func (s *Scheduler) estimate(only *entry) {
 	if unfinished {
 		s.fallBack()
 	}
+}
+
+// planned lets an allocation that estimates do not come to, by its place in the queue, show its plan.
+func (s *Scheduler) planned(e *entry) (time.Duration, bool) {
+	if s.config.NoEstimates || s.config.Backfill != coordinator.BackfillConservative || e.shape.q.last == nil || e.compare(e.shape.q.last) <= 0 {
+		return 0, false
+	}
+	for _, h := range s.plans {
+		if h.id == e.id && !h.atNever() {
+			return h.from, true
+		}
+	}
+	return 0, false
 }
 
 func (s *Scheduler) estimated(e *entry) bool {
@@ -113,7 +127,7 @@ func (s *Scheduler) expects(e *entry) bool {
 	switch {
 	case s.config.NoEstimates:
 		return false
-	case s.complete || s.config.Backfill == coordinator.BackfillConservative || sh.first == e:
+	case s.complete || sh.first == e:
 		return true
 	}
 	s.farthest(sh.q)

@@ -146,6 +146,7 @@ type search struct {
 
 // walk visits a subtree in order of fullness and reports whether the search is complete.
 func (s *search) walk(n *node) bool {
+	s.c.work++
 	if n == nil || !s.promising(n) {
 		return false
 	}
@@ -183,7 +184,6 @@ func (s *search) promising(n *node) bool {
 }
 
 func (s *search) take(n *node) bool {
-	s.c.work++
 	p := s.party
 	if p == nil {
 		p = &s.shape.party

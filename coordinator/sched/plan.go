@@ -210,6 +210,7 @@ type lookAhead struct {
 }
 
 func (l *lookAhead) walk(n *node) {
+	l.c.work++
 	if n == nil || n.tree.firstEnd >= l.limit && !l.promising(n) {
 		return
 	}
@@ -253,6 +254,7 @@ func (c *cluster) freeAfter(n *node, s *shape) time.Duration {
 	ends := c.appendEnds(c.appendEnds(c.times[:0], n.claims), n.holds)
 	c.times = ends
 	slices.Sort(ends)
+	c.work += len(ends)
 	i, _ := slices.BinarySearchFunc(ends, true, func(end time.Duration, _ bool) int {
 		c.tallyAt(&c.scratch, n, end, false)
 		if c.admits(n, &c.scratch, s, &s.party, end) {
@@ -280,6 +282,7 @@ func (c *cluster) nodesAt(def *definition, s *shape, plans bool, at time.Duratio
 			!planned && c.freeFrom(n, s, later(at, 1)) > at {
 			return
 		}
+		c.work += len(n.claims)
 		c.tallyAt(&c.scratch, n, at, planned)
 		if c.admits(n, &c.scratch, s, &s.party, at) {
 			key := n.fullness(&c.scratch)

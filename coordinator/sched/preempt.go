@@ -49,6 +49,10 @@ func (s *Scheduler) preempt(sh *shape, e *entry) bool {
 	if !s.mayPreempt(sh, e) || s.looks > preemptWork || s.inVain(sh, e) {
 		return false
 	}
+	if s.stepping && s.c.work > s.limit {
+		s.spent = true
+		return false
+	}
 	before := s.looks
 	p := preemption{
 		s: s, c: s.c, sh: sh, plans: s.c.anyPlans() && s.respectsPlans(sh.q.class), to: later(later(s.c.now, s.c.notice), sh.span),
@@ -74,6 +78,9 @@ func (s *Scheduler) preempt(sh *shape, e *entry) bool {
 // inVain reports whether estimates have come to an attempt that is known to fail.
 func (s *Scheduler) inVain(sh *shape, e *entry) bool {
 	f := &sh.vain
+	if s.stepping && sh.party.booking == nil && (!s.rules.enabled || len(e.preempts) == 0) && s.allProtected() {
+		return true
+	}
 	if !s.stepping || f.of != e || f.booking != sh.party.booking {
 		return false
 	}
@@ -85,6 +92,39 @@ func (s *Scheduler) inVain(sh *shape, e *entry) bool {
 		return false
 	}
 	s.wake = min(s.wake, until)
+	return true
+}
+
+// exposure is when the first batch work is not protected from on-demand work any more, of what ran when that was asked.
+type exposure struct {
+	known   bool
+	asked   time.Duration
+	at      time.Duration
+	offered int
+}
+
+// allProtected reports whether all batch work is still protected from on-demand work, and wakes estimates when that changes.
+func (s *Scheduler) allProtected() bool {
+	x, c := &s.exposed, s.c
+	first := func() time.Duration {
+		if x.offered < len(s.offered) {
+			return min(x.at, s.rules.exposed(s.offered[x.offered], false))
+		}
+		return x.at
+	}
+	if !x.known || x.asked < c.now && first() <= c.now {
+		*x = exposure{known: true, asked: c.now, at: never, offered: len(s.offered)}
+		for _, h := range c.claims {
+			if h.class == coordinator.ClassBatch && h.left != 0 && !c.dying(h) {
+				x.at = min(x.at, s.rules.exposed(h.started, false))
+			}
+		}
+		c.work += len(c.claims) / 4
+	}
+	if first() <= c.now {
+		return false
+	}
+	s.wake = min(s.wake, first())
 	return true
 }
 
@@ -121,6 +161,7 @@ func (c *cluster) dying(h *claim) bool {
 // eligible adds those of some claims that may be made to give way.
 func (p *preemption) eligible(list []prey, claims []*claim) []prey {
 	now := p.c.now
+	p.c.work += len(claims)
 	for _, h := range claims {
 		if p.c.dying(h) {
 			continue

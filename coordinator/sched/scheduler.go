@@ -46,6 +46,7 @@ type Scheduler struct {
 	limit     int                      // of work for estimates
 	stepping  bool                     // they are being worked out
 	offered   []time.Duration          // since then, starts of those who may have to give way
+	exposed   exposure
 }
 
 // workflow is what waits of a workflow, and how much of it asks for or holds nodes for the workflow alone.

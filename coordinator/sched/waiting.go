@@ -83,7 +83,11 @@ func (x *explainer) wait(e *entry, position int, now time.Time) Wait {
 	if x.s.config.AgeRate == 0 {
 		w.Priority = e.priority
 	}
-	if at, ok := x.s.estimates[e]; ok && at-x.s.c.began >= 0 {
+	at, ok := x.s.estimates[e]
+	if !ok {
+		at, ok = x.s.planned(e)
+	}
+	if ok && at-x.s.c.began >= 0 {
 		w.EstimatedStart = x.s.now.Add(at - x.s.c.began)
 		if w.EstimatedStart.Before(now) {
 			w.EstimatedStart = now
