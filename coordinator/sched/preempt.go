@@ -352,16 +352,22 @@ func (p *preemption) steady(n *node) bool {
 
 // cannotWin reports whether even the cheapest that could be on a node costs more than the best so far.
 func (p *preemption) cannotWin(n *node) bool {
+	least := p.fewest(n)
+	if least != p.best.count {
+		return least > p.best.count
+	}
+	return times(n.rate, n.latest.ran(least, p.c.now)) > p.best.gpu
+}
+
+// fewest is a number of victims below which a steady node has no room.
+func (p *preemption) fewest(n *node) int {
 	least := uint64(1)
 	for _, a := range p.sh.need.devices {
 		if i := n.def.device(a.kind); i >= 0 && n.most > 0 {
 			least = max(least, (left(a.n, left(n.devices[i], n.now.devices[i]))+n.most-1)/n.most)
 		}
 	}
-	if least != uint64(p.best.count) {
-		return least > uint64(p.best.count)
-	}
-	return times(n.rate, n.latest.ran(int(least), p.c.now)) > p.best.gpu
+	return int(min(least, math.MaxInt))
 }
 
 // starts is when the claims of a node started, the latest few of them.

@@ -36,6 +36,7 @@ type Scheduler struct {
 	stops    []Stop
 	reserves []Reserve
 	preempts []Preempt
+	open     prospects     // scratch
 	looks    int           // at nodes, by preemption in this decision
 	wake     time.Duration // when somebody stops being protected whom a head may preempt
 	empty    []*shape      // that nobody has any more, once a trial is over
