@@ -39,6 +39,12 @@ func Apply(s Snapshot, p Plan) Snapshot {
 		}
 	}
 	s.Placements = slices.Clone(s.Placements)
+	s.Launching = slices.Concat(s.Launching, p.Launches)
+	for _, r := range p.Releases {
+		s.Nodes = slices.Clone(s.Nodes)
+		i := slices.IndexFunc(s.Nodes, func(n Node) bool { return n.ID == r.Node })
+		s.Nodes[i].Schedulable, s.Nodes[i].Why = false, "released"
+	}
 	for _, st := range p.Stops {
 		i := slices.IndexFunc(s.Placements, func(p Placement) bool { return p.ID == st.ID })
 		s.Placements[i].Ending, s.Placements[i].KillAt = true, st.KillAt

@@ -30,6 +30,7 @@ type cluster struct {
 	batch    int           // claims of class batch
 	marked   int           // claims that are preemptible
 	windows  []Window
+	mortal   int // nodes whose life has an end
 
 	closings  map[coordinator.NodeID][]closing
 	closedAll []closing
@@ -115,9 +116,11 @@ func (c *cluster) setNode(spec *Node) {
 		return
 	}
 	c.detach(n)
+	c.mortal -= oneFor(!n.spec.Expires.IsZero())
 	n.spec, n.known = *spec, true
 	c.attach(n)
 	delete(c.draining, n)
+	c.mortal += oneFor(!spec.Expires.IsZero())
 	if n.spec.Draining {
 		c.draining[n] = true
 	}
@@ -130,6 +133,7 @@ func (c *cluster) removeNode(id coordinator.NodeID) {
 	}
 	c.detach(n)
 	delete(c.draining, n)
+	c.mortal -= oneFor(!n.spec.Expires.IsZero())
 	n.spec, n.known = Node{}, false
 	c.attach(n)
 	c.dropNode(n)
@@ -154,7 +158,7 @@ func (c *cluster) attach(n *node) {
 		def.nodes = slices.Insert(def.nodes, i, n)
 	}
 	n.read(def, c)
-	n.closed = c.closedFor(n.id)
+	n.closed = c.closedFor(n)
 	n.recount()
 	def.maxTPC = max(def.maxTPC, n.perCore)
 	c.index(n)
@@ -441,6 +445,13 @@ func later(a, b time.Duration) time.Duration {
 		return never
 	}
 	return a + b
+}
+
+func oneFor(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 func left(total, used uint64) uint64 {

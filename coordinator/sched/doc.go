@@ -32,6 +32,7 @@
 //	25 nothing is placed on a node that is not schedulable; batch work of a drained one gets notice
 //	26 nothing is placed where maintenance would begin before it ends
 //	27 a lost node offers nothing; what is recorded there holds its tokens until it is ended
+//	28 nodes are launched for work that fits none that is up or coming, and given up when they are idle or their life is over
 //
 // # Order and overlap (rule 4)
 //
@@ -113,7 +114,7 @@
 // hold for an allocation. It ends when its allocation is gone, a node of it cannot be used, or the room was taken by
 // something that the scheduler was told of later; then the same decision looks for another.
 //
-// Plans that are respected are respected by preemption as well. Estimates do not foresee preemption that is not yet planned.
+// Plans that are respected are respected by preemption as well.
 //
 // # Reservations (rules 10 to 13)
 //
@@ -130,12 +131,35 @@
 // always. While it lasts, batch work on them gets notice, as on drained nodes. Work that windows keep from every node
 // stands outside the order.
 //
+// # Dynamic nodes (rule 28)
+//
+// An offer says what a node of a definition is expected to have and how many there may be. At the end of a decision the queues are gone
+// through once more: who waits for room gets it on nodes that are coming, each of which has room for as many as fit, and on those that are up
+// and idle if it wants several; what is missing is launched, all of it or none. Room that is coming in any admissible definition comes before a
+// launch; among launches the cheapest definition comes first, then the order of the file; an offer that is unavailable, that may have no more nodes or whose
+// nodes are too small or live too short is passed over. Under strict order nothing is launched behind work that nothing can be launched for. Up to
+// 1,000 of each class are looked at, and 256 nodes launched, in one decision.
+//
+// Who a node is launched for has no right to it: work starts by the rules above on what is up. A life that ends is like maintenance without end.
+//
+// The contract with whoever carries launches out: store each Launch under its key, in the transaction of the plan, and only then call the
+// provider, with the key as the token that makes the call idempotent. After a restart call again for stored launches that have no answer and tell of all as
+// Launching. When the node has reported, SetNode and DropLaunching; when the launch has failed, DropLaunching, Submit what it was for with
+// Attempt one higher (a token is not used twice), and SetOffer with UnavailableUntil if the provider had no capacity. What a launched node reports replaces what was
+// expected of it: an offer that promised more is told again with less, or the same node is launched for the same work again and again. Node.IdleSince
+// is told when the last run there has ended and is empty while one is there; Node.Expires is the launch plus the ttl, less its buffer. A Release is carried out like a drain
+// of an empty node: stored, the provider called until it says that the node is gone, then RemoveNode; until then it counts to MaxNodes.
+//
 // # Estimates (rule 16)
 //
-// The decision is stepped forward from end to end with the same code that places work, so that an
-// estimate is what Decide will do if everything ends when it is planned to and nothing arrives.
+// The decision is stepped forward from one time at which something is known to change to the next, with the same code that decides:
+// ends of placements, beginnings and ends of reservations and maintenance, ends of protection from preemption. So with nothing arriving, every placement ending when it is
+// planned to, victims not coming back and a decision at each of these times (Next, and ends that are told), an
+// estimate is met to the second, in every backfill mode, and what has none does not start. Work that ends early moves estimates either way, as with any list
+// of work, but for the first in the queue: with backfill that starts no later than its estimate said, as long as nobody is preempted.
+// Not foreseen are priorities that cross a threshold by age alone between two such times, and nodes that are coming, beyond when those that an allocation waits for are ready.
 // The first 1,000 of each class are estimated, within a fixed amount of work; past it, an
-// allocation with a plan shows that. What the stepping changed is put back.
+// allocation with a plan shows that. What the stepping changed is put back (trial).
 //
 // # What a decision costs
 //

@@ -218,6 +218,9 @@ func (x *explainer) verdict(e *entry) *Verdict {
 	if sh.party.denied != nil && sh.pass == x.s.pass {
 		return sh.party.denied
 	}
+	if v := x.provisionVerdict(e); v != nil {
+		return v
+	}
 	if sh.stuck != nil {
 		return sh.stuck
 	}

@@ -29,7 +29,10 @@ type Stop struct {
 }
 
 // closing is a window as a node sees it.
-type closing struct{ from, until time.Duration }
+type closing struct {
+	from, until time.Duration
+	life        bool // the node's life ends with it, it is no window
+}
 
 // SetWindows replaces the announced windows.
 func (s *Scheduler) SetWindows(list []Window) {
@@ -38,7 +41,7 @@ func (s *Scheduler) SetWindows(list []Window) {
 	s.c.closings, s.c.closedAll = make(map[coordinator.NodeID][]closing), nil
 	for i := range list {
 		w := &list[i]
-		closed := closing{since(w.From), since(w.Until)}
+		closed := closing{from: since(w.From), until: since(w.Until)}
 		switch {
 		case closed.until <= closed.from:
 		case w.Nodes == nil:
@@ -50,15 +53,18 @@ func (s *Scheduler) SetWindows(list []Window) {
 		}
 	}
 	for _, n := range s.c.nodes {
-		n.closed = s.c.closedFor(n.id)
+		n.closed = s.c.closedFor(n)
 	}
 	for _, d := range s.c.defs {
 		s.c.alter(d)
 	}
 }
 
-func (c *cluster) closedFor(id coordinator.NodeID) []closing {
-	list := slices.Concat(c.closedAll, c.closings[id])
+func (c *cluster) closedFor(n *node) []closing {
+	list := slices.Concat(c.closedAll, c.closings[n.id])
+	if !n.spec.Expires.IsZero() {
+		list = append(list, closing{from: since(n.spec.Expires), until: never, life: true})
+	}
 	slices.SortFunc(list, func(a, b closing) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.until, b.until)) })
 	return list
 }
@@ -92,7 +98,7 @@ func (n *node) opening(at, walltime time.Duration) time.Duration {
 // shutOut reports whether maintenance alone keeps a shape from every node: no end of running work helps it, so it stands
 // outside the order.
 func (c *cluster) shutOut(s *shape) bool {
-	if len(c.windows) == 0 {
+	if len(c.windows)+c.mortal == 0 {
 		return false
 	}
 	for _, def := range s.defs {
@@ -153,7 +159,7 @@ func (s *Scheduler) clearNode(n *node, rule int) {
 
 // windowVerdict is for work that would have room if it were not for a window, nil if none is in the way.
 func (x *explainer) windowVerdict(sh *shape) *Verdict {
-	if len(x.s.c.windows) == 0 {
+	if len(x.s.c.windows)+x.s.c.mortal == 0 {
 		return nil
 	}
 	for _, def := range sh.defs {
@@ -185,6 +191,10 @@ func (x *explainer) closedVerdict(sh *shape, nodes []*node, words string) *Verdi
 		w := n.closedBy(x.s.c.now, sh.proto.Walltime)
 		if w == nil || !x.s.c.usable(n, sh) {
 			continue
+		}
+		if w.life {
+			return &Verdict{Reason: ReasonProvisioning, Rule: 28, Nearest: n.id, Text: fmt.Sprintf(
+				"%s%s, whose life ends at %s; %s", words, n.id, x.s.moment(w.from), runs)}
 		}
 		return &Verdict{Reason: ReasonMaintenance, Rule: 26, Nearest: n.id, Text: fmt.Sprintf(
 			"%s%s, whose maintenance is from %s to %s; %s", words, n.id, x.s.moment(w.from), x.s.moment(w.until), runs)}

@@ -17,6 +17,7 @@ type entry struct {
 	priority  float64 // at age 0
 	submitted time.Duration
 	order     uint64
+	attempt   uint32
 	shape     *shape
 	start     *claim // what it became
 	rule      int    // that let it start

@@ -18,9 +18,10 @@ const (
 	ReasonNoNode // admissible, but no node of those definitions exists or is ready
 	ReasonQueueDepth
 	ReasonHardwareUnknown
-	ReasonReservation // what it could have is reserved, or it has no reservation yet (rules 10 and 11)
-	ReasonMaintenance // it might still run when maintenance begins (rule 26)
-	ReasonHeld        // room is held for it until those who were told to give way have ended (rule 21)
+	ReasonReservation  // what it could have is reserved, or it has no reservation yet (rules 10 and 11)
+	ReasonMaintenance  // it might still run when maintenance begins (rule 26)
+	ReasonHeld         // room is held for it until those who were told to give way have ended (rule 21)
+	ReasonProvisioning // it needs a node that cannot be launched now (rule 28)
 )
 
 var reasonWords = [...]string{
@@ -37,6 +38,7 @@ var reasonWords = [...]string{
 	ReasonQueueDepth:             "queue-depth",
 	ReasonHardwareUnknown:        "hardware-unknown",
 	ReasonHeld:                   "held",
+	ReasonProvisioning:           "provisioning-blocked",
 	ReasonReservation:            "blocked-by-reservation",
 	ReasonMaintenance:            "maintenance-window",
 }

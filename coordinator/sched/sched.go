@@ -19,6 +19,8 @@ type Snapshot struct {
 	Placements  []Placement // starting, running or preempting
 	Holds       []Hold      // of those that wait for victims to end
 	Windows     []Window    // of maintenance
+	Offers      []Offer     // of definitions whose nodes can be launched (rule 28)
+	Launching   []Launch    // nodes that are coming
 	// Reservations that are not over. Nil is none, and reserved work is placed like other; empty is none, and it
 	// waits for one.
 	Reservations []Reservation
@@ -72,6 +74,10 @@ type Node struct {
 	// somebody stays held, and starts when it is back (rule 20).
 	Away bool
 	Why  string // in words, when not schedulable: "cordoned", "draining", "not-ready"
+	// Expires is the end of the life of a node that was launched: nothing is placed there that might not be over by then. Zero: none.
+	Expires time.Time
+	// IdleSince is since when nothing has run on a node that was launched, and it was ready. Zero: something runs.
+	IdleSince time.Time
 }
 
 // Request is one allocation that waits. Admissible holds the definitions that policy, grant,
@@ -97,6 +103,8 @@ type Request struct {
 	// number of its tasks that may be placed at one time.
 	Array      string
 	ArrayLimit int
+	// Attempt is in the keys of launches. It grows with each start, and when a launch for the request has come to nothing.
+	Attempt uint32
 
 	Organization coordinator.OrganizationID
 	Group        coordinator.GroupID
@@ -153,6 +161,9 @@ type Plan struct {
 	Drops []Drop
 	// Reserves are reservations that have begun, by id, with what they consist of from now on.
 	Reserves []Reserve
+	// Launches are nodes to ask for, in queue order of those that need them, and Releases nodes to give up, by id (rule 28).
+	Launches []Launch
+	Releases []Release
 	// Stops are placements to be given notice now, because their node is to be cleared; by id.
 	Stops []Stop
 	Waits []Wait // one per request that does not start, in queue order

@@ -41,6 +41,13 @@ type Scheduler struct {
 	wake     time.Duration // when somebody stops being protected whom a head may preempt
 	empty    []*shape      // that nobody has any more, once a trial is over
 
+	offers   map[coordinator.DefinitionID]*Offer
+	coming   map[string]Launch
+	launches []Launch
+	releases []Release
+	awaits   map[*entry]awaited // by the last decision
+	review   time.Duration      // when launches and releases may differ
+
 	estimates map[*entry]time.Duration // of the last decision; nil: not worked out
 	complete  bool                     // there are no more
 	spent     bool                     // estimates have used up their work
@@ -114,7 +121,7 @@ func (s *Scheduler) add(r *Request) *entry {
 		r.Priority = 0
 	}
 	e := &entry{
-		id: r.ID, workflow: r.Workflow, priority: r.Priority, submitted: since(r.Submitted), order: r.Order, returned: r.Returned,
+		id: r.ID, workflow: r.Workflow, priority: r.Priority, submitted: since(r.Submitted), order: r.Order, attempt: r.Attempt, returned: r.Returned,
 		rank: rankOf(r.Priority, s.config.AgeRate, since(r.Submitted)),
 	}
 	e.standing = s.standingOf(r)
@@ -238,7 +245,7 @@ func (s *Scheduler) hold(id coordinator.WorkflowID, more int) {
 // request is what was asked for, as far as shapes depend on it.
 func (s *shape) request(e *entry) Request {
 	r := s.proto
-	r.ID, r.Workflow = e.id, e.workflow
+	r.ID, r.Workflow, r.Attempt = e.id, e.workflow, e.attempt
 	return r
 }
 
@@ -329,7 +336,9 @@ func (s *Scheduler) Decide(now time.Time) Plan {
 		}
 	}
 	clear(s.started)
-	plan := Plan{Preempts: s.preempts, Drops: s.drops, Stops: s.stops, Reserves: s.reserves}
+	plan := Plan{Preempts: s.preempts, Drops: s.drops, Stops: s.stops, Reserves: s.reserves, Launches: s.launches, Releases: s.releases}
+	s.retire()
+	s.launches, s.releases = nil, nil
 	s.preempts, s.drops, s.stops, s.reserves = nil, nil, nil, nil
 	if len(starts) > 0 {
 		plan.Starts = starts
@@ -345,6 +354,7 @@ func (s *Scheduler) decide(now time.Time) []*entry {
 	s.c.now = s.c.began
 	s.started = s.started[:0]
 	s.passAll(true)
+	s.provide()
 	slices.SortFunc(s.started, func(a, b *entry) int {
 		return cmp.Or(cmp.Compare(a.shape.q.class, b.shape.q.class), a.compare(b))
 	})
@@ -386,6 +396,12 @@ func load(snap *Snapshot) *Scheduler {
 	}
 	if len(snap.Windows) > 0 {
 		s.SetWindows(snap.Windows)
+	}
+	for i := range snap.Offers {
+		s.SetOffer(snap.Offers[i])
+	}
+	for i := range snap.Launching {
+		s.SetLaunching(snap.Launching[i])
 	}
 	for i := range snap.Nodes {
 		s.SetNode(snap.Nodes[i])

@@ -19,6 +19,7 @@ func sameShare(a, b Share) bool {
 func sameNode(a, b *Node) bool {
 	return a.ID == b.ID && a.Definition == b.Definition && a.Cores == b.Cores && a.Threads == b.Threads &&
 		a.Memory == b.Memory && a.Schedulable == b.Schedulable && a.Draining == b.Draining && a.Away == b.Away && a.Why == b.Why && maps.Equal(a.Devices, b.Devices) &&
+		a.Expires.Equal(b.Expires) && a.IdleSince.Equal(b.IdleSince) &&
 		a.LinksKnown == b.LinksKnown && slices.Equal(a.GPUs, b.GPUs) && slices.Equal(a.Links, b.Links) && slices.Equal(a.Domains, b.Domains)
 }
 

@@ -24,6 +24,12 @@ type trial struct {
 	held   []holdBefore
 	logs   []logBefore
 
+	coming   map[string]Launch
+	launches []Launch
+	releases []Release
+	awaits   map[*entry]awaited
+	review   time.Duration
+
 	bookings     []*booking
 	promises     map[coordinator.NodeID]promise
 	reservations [][]Share
@@ -125,6 +131,7 @@ func (s *Scheduler) begin() *trial {
 		t.logs = append(t.logs, logBefore{g, g.log})
 		g.log = nil
 	}
+	t.coming, t.launches, t.releases, t.awaits, t.review = maps.Clone(s.coming), s.launches, s.releases, s.awaits, s.review
 	t.bookings, t.promises = c.bookings, c.promises
 	for i := range c.reservations {
 		t.reservations = append(t.reservations, c.reservations[i].Shares)
@@ -156,6 +163,7 @@ func (s *Scheduler) undo(t *trial) {
 		c.rebook(t.bookings)
 	}
 	c.trials--
+	s.coming, s.launches, s.releases, s.awaits, s.review = t.coming, t.launches, t.releases, t.awaits, t.review
 	s.started, s.plans, s.roomy, s.logged = t.started, t.plans, t.roomy, t.logged
 	s.preempts, s.drops, s.stops, s.reserves = t.decisions.Preempts, t.decisions.Drops, t.decisions.Stops, t.decisions.Reserves
 	s.estimates, s.complete, s.spent, s.limit = t.estimates, t.complete, t.spent, t.limit
@@ -252,6 +260,8 @@ type Prospect struct {
 	Start   *Start   // nil: it would wait
 	Wait    Wait     // as it would be explained
 	Preempt *Preempt // nil: nobody would be told to give way for it
+	// Launches are the nodes that would be launched and have room for it.
+	Launches []Launch
 }
 
 // WhatIf says what Decide would do with one more request at a time, and Explain say of it. Nothing is changed. It is
@@ -276,17 +286,22 @@ func (s *Scheduler) WhatIf(r Request, now time.Time) (Prospect, bool) {
 			p.Preempt = &s.preempts[i]
 		}
 	}
+	for _, l := range s.launches {
+		if slices.Contains(l.For, r.ID) {
+			p.Launches = append(p.Launches, l)
+		}
+	}
 	s.seclude(s.preempts)
 	p.Wait, _ = s.Explain(r.ID, now)
 	return p, true
 }
 
 // Next is when a decision may differ from the last one although nothing is told until then: a reservation or maintenance
-// begins or ends, or work is not protected any more that an allocation at the head of the queue may preempt. It is zero if nothing is known to
+// begins or ends, a node is to be given up, an offer is worth asking again, or work is not protected any more that an allocation at the head of the queue may preempt. It is zero if nothing is known to
 // change by itself. Ends of placements are told, and are not among it.
 func (s *Scheduler) Next() time.Time {
 	c := s.c
-	next := s.wake
+	next := min(s.wake, s.review)
 	look := func(times ...time.Time) {
 		for _, t := range times {
 			if at := since(t); at > c.began {

@@ -80,12 +80,18 @@ func (x *explainer) wait(e *entry, position int, now time.Time) Wait {
 		ID: e.id, Class: e.shape.q.class, Position: position, Verdict: *x.verdict(e),
 		Priority: e.priority + x.s.config.AgeRate*(since(now)-e.submitted).Seconds(),
 	}
+	if why := x.s.awaits[e].why; why != "" && w.Verdict.Reason != ReasonProvisioning {
+		w.Verdict.Text += "; no node is launched: " + why
+	}
 	if x.s.config.AgeRate == 0 {
 		w.Priority = e.priority
 	}
 	at, ok := x.s.estimates[e]
 	if !ok {
 		at, ok = x.s.planned(e)
+	}
+	if a := x.s.awaits[e]; a.nodes > 0 && (!ok || at > a.until) {
+		at, ok = a.until, true
 	}
 	if ok && at-x.s.c.began >= 0 {
 		w.EstimatedStart = x.s.now.Add(at - x.s.c.began)

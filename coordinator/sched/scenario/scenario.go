@@ -101,6 +101,12 @@ func (st *story) do(line string) error {
 		return st.change(words[0], words[1:])
 	case "set":
 		return st.set(arg, rest)
+	case "offer":
+		return st.offer(arg, rest)
+	case "arrive":
+		return st.arrive(arg, rest)
+	case "fail":
+		return st.gone(arg)
 	}
 	return fmt.Errorf("unknown verb %q", words[0])
 }
@@ -111,6 +117,9 @@ func (st *story) tick() error {
 		r := &st.s.Requests[i]
 		r.ArrayLimit = st.arrays[r.Array]
 		st.known[r.ID] = *r
+	}
+	if len(st.s.Offers) > 0 {
+		st.idle()
 	}
 	plan := sched.Decide(st.s)
 	if st.check != nil {
@@ -126,6 +135,12 @@ func (st *story) tick() error {
 		}
 	}
 	st.writePreempts(plan)
+	for _, l := range plan.Launches {
+		fmt.Fprintf(&st.out, "  launch %s for %s, ready at %s\n", l.Key, joined(l.For), clock(l.Until))
+	}
+	for _, r := range plan.Releases {
+		fmt.Fprintf(&st.out, "  release %s, %s\n", r.Node, r.Why)
+	}
 	for _, w := range plan.Waits {
 		fmt.Fprintf(&st.out, "  wait  %s %s %d, %s, %s rule %d\n", w.ID, w.Class, w.Position,
 			cmp.Or(expected(w.EstimatedStart), "no estimate"), w.Verdict.Reason, w.Verdict.Rule)
@@ -217,28 +232,33 @@ func (st *story) definition(id string, words []string) error {
 func (st *story) node(id string, words []string) error {
 	n := sched.Node{ID: coordinator.NodeID(id), Schedulable: true, Devices: map[string]uint32{}}
 	err := fields(words, func(key, value string) error {
-		if key == "def" {
+		switch key {
+		case "def":
 			n.Definition = coordinator.DefinitionID(value)
 			return nil
-		}
-		if key == "off" {
+		case "off":
 			n.Schedulable, n.Why = false, value
 			return nil
 		}
-		v, err := size(value)
-		switch key {
-		case "cores":
-			n.Cores, n.Threads = coordinator.Cores(v), max(n.Threads, uint32(v))
-		case "threads":
-			n.Threads = uint32(v)
-		case "memory":
-			n.Memory = coordinator.Bytes(v)
-		default:
-			n.Devices[key] = uint32(v)
-		}
-		return err
+		return capacity(&n, key, value)
 	})
 	st.s.Nodes = append(st.s.Nodes, n)
+	return err
+}
+
+// capacity sets what a node has of something.
+func capacity(n *sched.Node, key, value string) error {
+	v, err := size(value)
+	switch key {
+	case "cores":
+		n.Cores, n.Threads = coordinator.Cores(v), max(n.Threads, uint32(v))
+	case "threads":
+		n.Threads = uint32(v)
+	case "memory":
+		n.Memory = coordinator.Bytes(v)
+	default:
+		n.Devices[key] = uint32(v)
+	}
 	return err
 }
 
@@ -488,6 +508,8 @@ func amountField(r *sched.Request, key, value string) error {
 	switch {
 	case key == "nodes":
 		r.Nodes = uint32(v)
+	case key == "attempt":
+		r.Attempt = uint32(v)
 	case key == "sockets":
 		r.Resources.Sockets = uint32(v)
 	case key == "cores":
