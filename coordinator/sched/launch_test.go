@@ -1,7 +1,6 @@
 package sched
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"reflect"
@@ -50,136 +49,6 @@ func drawClouds(t *rapid.T) Snapshot {
 		s.Requests = append(s.Requests, r)
 	}
 	return s
-}
-
-// wanted is how many nodes rule 28 launches in each definition, worked out in another way: the queue in order, first fit, nothing remembered. It is
-// for backfill, where nobody keeps anybody else from launching.
-func wanted(s Snapshot, plan Plan) map[coordinator.DefinitionID]int {
-	type box struct {
-		def   coordinator.DefinitionID
-		node  Node
-		at    time.Time
-		since time.Time
-		taken bool // an idle node that somebody counts on
-		up    bool
-		runs  []coordinator.Resources
-	}
-	var boxes []*box
-	offers := map[coordinator.DefinitionID]Offer{}
-	for _, o := range s.Offers {
-		offers[o.Definition] = o
-	}
-	after := Apply(s, Plan{Starts: plan.Starts})
-	for _, n := range s.Nodes {
-		b := &box{def: n.Definition, node: n, at: s.Now, up: true}
-		for _, p := range after.Placements {
-			if slices.Contains(p.Nodes, n.ID) {
-				b.runs = append(b.runs, p.Resources)
-			}
-		}
-		boxes = append(boxes, b)
-	}
-	own := map[coordinator.AllocationID][]*box{}
-	for _, l := range s.Launching {
-		b := &box{def: l.Definition, node: offers[l.Definition].Node, at: later2(l.Until, s.Now), since: l.Since}
-		boxes = append(boxes, b)
-		for _, id := range l.For {
-			for _, r := range after.Requests {
-				if r.ID == id {
-					own[id] = append(own[id], b)
-					b.runs = append(b.runs, r.Resources)
-				}
-			}
-		}
-	}
-	slices.SortStableFunc(boxes, func(a, b *box) int { return a.at.Compare(b.at) })
-	fits := func(b *box, r Request) bool {
-		cores, gpus := uint64(b.node.Cores), uint64(b.node.Devices["gpu"])
-		ends := b.node.Expires
-		if o := offers[b.def]; !b.up && o.TTL > 0 {
-			ends = b.since.Add(o.TTL)
-		}
-		for _, x := range append(slices.Clip(b.runs), r.Resources) {
-			if uint64(x.Cores) > cores || uint64(x.Devices["gpu"]) > gpus {
-				return false
-			}
-			cores, gpus = cores-uint64(x.Cores), gpus-uint64(x.Devices["gpu"])
-		}
-		return !b.taken && (b.up && b.node.Schedulable || !b.up) && (ends.IsZero() || !b.at.Add(r.Walltime).After(ends))
-	}
-	tokens := uint32(0)
-	for _, p := range after.Placements {
-		tokens += p.Resources.Tokens["matlab"]
-	}
-	launched := map[coordinator.DefinitionID]int{}
-	waits := slices.Clone(after.Requests)
-	slices.SortFunc(waits, func(a, b Request) int {
-		return cmp.Or(cmp.Compare(a.Class, b.Class), cmp.Compare(a.Workflow, b.Workflow), cmp.Compare(a.ID, b.ID))
-	})
-	for _, r := range waits {
-		if tokens += r.Resources.Tokens["matlab"]; tokens > s.Tokens["matlab"] {
-			tokens -= r.Resources.Tokens["matlab"]
-			continue
-		}
-		var got []*box
-		idle := false
-		admits := candidates(r, s)
-		if len(own[r.ID]) > 0 {
-			admits = slices.DeleteFunc(admits, func(d Definition) bool { return d.ID != own[r.ID][0].def })
-		}
-		room := func(def coordinator.DefinitionID) (list []*box, up int) {
-			list = slices.Clone(own[r.ID])
-			for pass := range 2 {
-				for _, b := range boxes {
-					if b.def == def && b.up == (pass == 0) && len(list) < int(r.Nodes) && !slices.Contains(list, b) && fits(b, r) {
-						list = append(list, b)
-						up += oneIf(b.up)
-					}
-				}
-			}
-			return list, up
-		}
-		for _, d := range admits {
-			list, up := room(d.ID)
-			if idle = up == int(r.Nodes); idle || len(list) == int(r.Nodes) {
-				got = list
-				break
-			}
-		}
-		for _, d := range admits {
-			o, offered := offers[d.ID]
-			if got != nil || !offered {
-				continue
-			}
-			list, _ := room(d.ID)
-			count := 0
-			for _, b := range boxes {
-				count += oneIf(b.def == d.ID)
-			}
-			missing := int(r.Nodes) - len(list)
-			fresh := &box{def: d.ID, node: o.Node, at: s.Now.Add(o.Launch), since: s.Now}
-			if o.UnavailableUntil.After(s.Now) || o.MaxNodes > 0 && count+missing > o.MaxNodes || !fits(fresh, r) {
-				continue
-			}
-			for range missing {
-				b := *fresh
-				boxes, list = append(boxes, &b), append(list, &b)
-				launched[d.ID]++
-			}
-			got = list
-			slices.SortStableFunc(boxes, func(a, b *box) int { return a.at.Compare(b.at) })
-		}
-		if idle || got == nil {
-			tokens -= r.Resources.Tokens["matlab"]
-			continue
-		}
-		for _, b := range got {
-			if b.taken = b.up; !b.up && !slices.Contains(own[r.ID], b) {
-				b.runs = append(b.runs, r.Resources)
-			}
-		}
-	}
-	return launched
 }
 
 func later2(a, b time.Time) time.Time {
@@ -236,8 +105,7 @@ func TestLaunchesAreWhatIsNeeded(t *testing.T) {
 	launches, failures, releases := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawClouds(t)
-		troubles := between(t, "troubles", 0, 6)
-		next, rest := 0, 0
+		f, rest := &fate{troubles: between(t, "troubles", 0, 6)}, 0
 		for range 800 {
 			s.Nodes = idleSince(s)
 			plan := Decide(s)
@@ -266,35 +134,10 @@ func TestLaunchesAreWhatIsNeeded(t *testing.T) {
 			if rest > 65 { // longer than any node lives
 				break
 			}
-			for i := 0; i < len(s.Launching); i++ {
-				l := s.Launching[i]
-				if l.Until.After(s.Now) {
-					continue
-				}
-				s.Launching = slices.Delete(slices.Clone(s.Launching), i, i+1)
-				i--
-				o := slices.IndexFunc(s.Offers, func(o Offer) bool { return o.Definition == l.Definition })
-				if troubles > 0 && between(t, "trouble", 0, 2) == 0 {
-					troubles--
-					failures++
-					s.Offers = slices.Clone(s.Offers)
-					s.Offers[o].UnavailableUntil = s.Now.Add(3 * time.Minute)
-					s.Requests = slices.Clone(s.Requests)
-					for j := range s.Requests {
-						s.Requests[j].Attempt++
-					}
-					continue
-				}
-				n := s.Offers[o].Node
-				next++
-				n.ID, n.Schedulable = coordinator.NodeID(fmt.Sprintf("c%03d", next)), true
-				if s.Offers[o].TTL > 0 {
-					n.Expires = l.Since.Add(s.Offers[o].TTL)
-				}
-				s.Nodes = append(s.Nodes, n)
-			}
+			f.arrive(t, &s)
 			s = advance(s, s.Now.Add(time.Minute))
 		}
+		failures += f.failures
 		for _, w := range Decide(s).Waits {
 			switch w.Verdict.Reason {
 			case ReasonNoAdmissibleDefinition, ReasonNoNode, ReasonInsufficientResources, ReasonProvisioning:
@@ -310,6 +153,40 @@ func TestLaunchesAreWhatIsNeeded(t *testing.T) {
 		t.Errorf("%d launches, %d failures, %d releases", launches, failures, releases)
 	}
 	t.Logf("%d launches, %d failures, %d releases", launches, failures, releases)
+}
+
+// fate is what becomes of launches.
+type fate struct{ troubles, failures, next int }
+
+// arrive makes nodes ready that are due, or has their launches fail.
+func (f *fate) arrive(t *rapid.T, s *Snapshot) {
+	for i := 0; i < len(s.Launching); i++ {
+		l := s.Launching[i]
+		if l.Until.After(s.Now) {
+			continue
+		}
+		s.Launching = slices.Delete(slices.Clone(s.Launching), i, i+1)
+		i--
+		o := slices.IndexFunc(s.Offers, func(o Offer) bool { return o.Definition == l.Definition })
+		if f.troubles > 0 && between(t, "trouble", 0, 2) == 0 {
+			f.troubles--
+			f.failures++
+			s.Offers = slices.Clone(s.Offers)
+			s.Offers[o].UnavailableUntil = s.Now.Add(3 * time.Minute)
+			s.Requests = slices.Clone(s.Requests)
+			for j := range s.Requests {
+				s.Requests[j].Attempt++
+			}
+			continue
+		}
+		n := s.Offers[o].Node
+		f.next++
+		n.ID, n.Schedulable = coordinator.NodeID(fmt.Sprintf("c%03d", f.next)), true
+		if s.Offers[o].TTL > 0 {
+			n.Expires = l.Since.Add(s.Offers[o].TTL)
+		}
+		s.Nodes = append(s.Nodes, n)
+	}
 }
 
 // planned reports whether somebody waits for a plan to be over who has room now: nothing is launched for that.
