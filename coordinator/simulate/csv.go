@@ -191,9 +191,9 @@ func (t *Trace) row(line int, r *row) error {
 	if j.Procs > 0 && j.Cores > 0 {
 		r.fail("procs", errors.New("cores of each node and processors in all exclude each other"))
 	}
-	for column, name := range map[string]*string{"user": &j.User, "group": &j.Group} {
-		if *name != "" && slug("", *name) != *name {
-			r.fail(column, fmt.Errorf("%q is not a name of lower-case letters, digits, '-', '_' and '.'", *name))
+	for _, column := range [...]string{"user", "group"} {
+		if name := r.text(column); name != "" && slug("", name) != name {
+			r.fail(column, fmt.Errorf("%q is not a name of lower-case letters, digits, '-', '_' and '.'", name))
 		}
 	}
 	if r.err == nil {
