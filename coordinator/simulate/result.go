@@ -17,7 +17,7 @@ const (
 	Walltime = "walltime"
 )
 
-// Result is what a simulation measured. Durations are in seconds where they are written as JSON numbers.
+// Result is what a simulation measured. Lengths of time are in seconds.
 type Result struct {
 	Configuration string         `json:"configuration"`
 	Trace         string         `json:"trace"`
@@ -65,7 +65,7 @@ type Group struct {
 	Preemptions int     `json:"preemptions"` // that these jobs suffered
 	WastedCores float64 `json:"wasted_core_hours"`
 	WastedGPUs  float64 `json:"wasted_gpu_hours"`
-	Recorded    float64 `json:"recorded_mean_wait"` // where the trace was made; NaN-free: -1 where it does not tell
+	Recorded    float64 `json:"recorded_mean_wait"` // where the trace was made; -1 where it does not tell of all
 }
 
 // Estimates compares what jobs that had to wait were told at submission with what came.

@@ -100,8 +100,8 @@ func (f *fragments) of(hosts []*host) (each []float64, expected float64) {
 
 // Point is a value over a part of the time.
 type Point struct {
-	At    time.Duration `json:"at"` // the middle of the part, since the beginning
-	Value float64       `json:"value"`
+	At    Seconds `json:"at"` // the middle of the part, since the beginning
+	Value float64 `json:"value"`
 }
 
 const seriesPoints = 480
@@ -130,7 +130,7 @@ func mean(series []sample, from, until time.Time, value func(*sample) float64) (
 		}
 	}
 	for k := range sums {
-		points = append(points, Point{time.Duration((float64(k) + 0.5) * width * float64(time.Second)), sums[k] / width})
+		points = append(points, Point{(float64(k) + 0.5) * width, sums[k] / width})
 	}
 	return all / span.Seconds(), points
 }

@@ -165,7 +165,7 @@ func (times) Ticks(low, high float64) []plot.Tick {
 func overTime(points []simulate.Point, scale float64) curve {
 	out := make(plotter.XYs, len(points))
 	for i, p := range points {
-		out[i] = plotter.XY{X: p.At.Hours() / 24, Y: p.Value * scale}
+		out[i] = plotter.XY{X: p.At / 86400, Y: p.Value * scale}
 	}
 	return curve{points: out}
 }

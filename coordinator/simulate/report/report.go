@@ -50,7 +50,7 @@ func HTML(w io.Writer, inputs []Input) error {
 	if err != nil {
 		return err
 	}
-	t, err := template.New("page").Funcs(template.FuncMap{"number": number, "span": Duration, "percent": percent,
+	t, err := template.New("page").Funcs(template.FuncMap{"number": number, "span": Duration, "percent": percent, "counted": counted,
 		"largest": simulate.Largest, "topUsers": func() int { return topUsers }, "topGroups": func() int { return topGroups },
 		"rows": func(r *simulate.Result, list []simulate.Group) any {
 			return struct {

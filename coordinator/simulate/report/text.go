@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -15,14 +16,15 @@ func Text(w io.Writer, results []*simulate.Result) {
 	first := results[0]
 	gpus := ""
 	if first.GPUs > 0 {
-		gpus = fmt.Sprintf(" and %d GPUs", first.GPUs)
+		gpus = " and " + counted(first.GPUs, "GPU")
 	}
-	fmt.Fprintf(w, "%s: %d jobs in %s on %d nodes with %d cores%s\n", first.Trace, first.All.Jobs, Duration(first.Span), first.Nodes, first.Cores, gpus)
+	fmt.Fprintf(w, "%s: %s in %s on %s with %s%s\n", first.Trace, counted(first.All.Jobs, "job"), Duration(first.Span), counted(first.Nodes, "node"), counted(first.Cores, "core"), gpus)
 	for _, n := range notes(first) {
 		fmt.Fprintf(w, "  %s\n", n)
 	}
 	fmt.Fprintln(w)
-	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var buf bytes.Buffer
+	tw := tabwriter.NewWriter(&buf, 0, 0, 2, ' ', 0)
 	if len(results) > 1 {
 		for _, r := range results {
 			fmt.Fprintf(tw, "\t%s", r.Configuration)
@@ -31,7 +33,7 @@ func Text(w io.Writer, results []*simulate.Result) {
 	}
 	for _, l := range Summary(results) {
 		if l.Head {
-			fmt.Fprintf(tw, "%s\t\n", l.Name)
+			fmt.Fprintf(tw, "%s%s\n", l.Name, strings.Repeat("\t", len(results)+1)) // as many cells as below: one table
 			continue
 		}
 		fmt.Fprintf(tw, "  %s", l.Name)
@@ -43,7 +45,10 @@ func Text(w io.Writer, results []*simulate.Result) {
 		}
 		fmt.Fprintln(tw)
 	}
-	_ = tw.Flush() // what is below tells
+	_ = tw.Flush() // a buffer takes everything
+	for line := range strings.Lines(buf.String()) {
+		fmt.Fprintln(w, strings.TrimRight(line, " \n"))
+	}
 	for _, r := range results {
 		fmt.Fprintln(w)
 		if len(results) > 1 {
@@ -56,7 +61,7 @@ func Text(w io.Writer, results []*simulate.Result) {
 		}{{"CLASS", r.Classes}, {"GROUP", simulate.Largest(r.Groups, topGroups)}, {"USER", simulate.Largest(r.Users, topUsers)}} {
 			groups(tw, t.head, t.list, r.GPUs > 0)
 		}
-		_ = tw.Flush() // as above
+		_ = tw.Flush() // the end of the writer tells
 	}
 }
 
@@ -93,4 +98,11 @@ func groups(w io.Writer, head string, list []simulate.Group, gpus bool) {
 		}
 		fmt.Fprintln(w)
 	}
+}
+
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }
