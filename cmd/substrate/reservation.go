@@ -156,7 +156,7 @@ func (a *app) deleteReservation(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if n := r.GetRunning(); n > 0 && !a.quiet {
-		a.warn("still in it: %s; it goes on to its end", counted(int(n), "run"))
+		a.warn("still in it: %s, to the end", counted(int(n), "run"))
 	}
 	return a.showReservations(r, r)
 }

@@ -3,24 +3,23 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"substrate/coordinator/archive"
 	"substrate/coordinator/store"
 )
 
-// planCalendar works out when the next reservation or window begins or ends.
+// planCalendar works out which reservations and windows are not over, and when the next of them begins or ends.
 func (s *state) planCalendar() {
+	s.openReservations = slices.DeleteFunc(s.sortedReservations(), (*reservation).over)
+	s.openWindows = slices.DeleteFunc(s.sortedWindows(), (*window).over)
 	s.nextDate = time.Time{}
-	for _, r := range s.reservations {
-		if !r.over() {
-			s.dueAt(r.record.From, r.record.Until, !r.record.Began.IsZero())
-		}
+	for _, r := range s.openReservations {
+		s.dueAt(r.record.From, r.record.Until, !r.record.Began.IsZero())
 	}
-	for _, w := range s.windows {
-		if !w.over() {
-			s.dueAt(w.record.From, w.record.Until, !w.record.Began.IsZero())
-		}
+	for _, w := range s.openWindows {
+		s.dueAt(w.record.From, w.record.Until, !w.record.Began.IsZero())
 	}
 }
 
@@ -40,9 +39,8 @@ func (t *tx) calendar() {
 	if s.nextDate.IsZero() || t.now.Before(s.nextDate) {
 		return
 	}
-	for _, r := range s.sortedReservations() {
+	for _, r := range s.openReservations {
 		switch rec := &r.record; {
-		case r.over():
 		case !t.now.Before(rec.Until):
 			t.endReservation(r, rec.Until, "")
 		case rec.Began.IsZero() && !t.now.Before(rec.From):
@@ -53,9 +51,8 @@ func (t *tx) calendar() {
 			s.dirty = true
 		}
 	}
-	for _, w := range s.sortedWindows() {
+	for _, w := range s.openWindows {
 		switch rec := &w.record; {
-		case w.over():
 		case !t.now.Before(rec.Until):
 			rec.Ended = rec.Until
 			t.tell(w, StatusEnded, "")

@@ -31,8 +31,9 @@ func (e *Engine) Capacity(ctx context.Context, caller Caller) (v CapacityView, e
 func (s *state) capacity(caller Caller, now time.Time) CapacityView {
 	v := CapacityView{GeneratedAt: now}
 	gpus := ""
+	free := s.freeLook(caller, now)
 	for _, d := range s.config.Definitions {
-		c := s.definitionCapacity(d.ID)
+		c := s.definitionCapacity(d.ID, free.add)
 		v.Definitions = append(v.Definitions, c)
 		for _, name := range sortedKeys(c.Total.Devices) {
 			if isGPU(name) {
@@ -40,7 +41,6 @@ func (s *state) capacity(caller Caller, now time.Time) CapacityView {
 			}
 		}
 	}
-	free := s.free(caller, now)
 	for _, class := range []coordinator.Class{coordinator.ClassReserved, coordinator.ClassOnDemand, coordinator.ClassBatch} {
 		room := free.of(class)
 		c := ClassCapacity{Class: class, FreeCores: coordinator.Cores(room.cores), FreeGPUs: room.gpus}
@@ -57,15 +57,17 @@ func (s *state) capacity(caller Caller, now time.Time) CapacityView {
 	return v
 }
 
-func (s *state) definitionCapacity(id coordinator.DefinitionID) DefinitionCapacity {
+// definitionCapacity looks at the nodes of a definition; each is told of those that take work, with what is used of them.
+func (s *state) definitionCapacity(id coordinator.DefinitionID, each func(n *node, used coordinator.Hardware)) DefinitionCapacity {
 	c := DefinitionCapacity{Definition: id, Total: coordinator.Hardware{Devices: map[string]uint32{}}, Free: coordinator.Hardware{Devices: map[string]uint32{}}}
 	for _, n := range s.config.members[id] {
 		c.Nodes++
-		if !n.known || n.status() != NodeReady || len(s.windows) > 0 && s.closed(n, s.now().UTC()) {
+		if !n.known || n.status() != NodeReady || len(s.openWindows) > 0 && s.closed(n, s.now().UTC()) {
 			continue
 		}
 		c.Ready++
 		used := s.used(n)
+		each(n, used)
 		c.Total.Cores += n.capacity.Cores
 		c.Total.Threads += n.capacity.Threads
 		c.Total.Memory += n.capacity.Memory

@@ -34,7 +34,7 @@ func TestFreeCapacity(t *testing.T) {
 			members:   map[coordinator.DefinitionID][]*node{"d": {n}},
 			exclusive: map[coordinator.DefinitionID]coordinator.Exclusive{"d": tt.exclusive},
 		}}
-		free := s.definitionCapacity("d").Free
+		free := s.definitionCapacity("d", func(*node, coordinator.Hardware) {}).Free
 		if got := fmt.Sprint(free.Cores, free.Threads, uint64(free.Memory), free.Devices["x/gpu"]); got != tt.want {
 			t.Errorf("%s: %s free, want %s", name, got, tt.want)
 		}

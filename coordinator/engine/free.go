@@ -27,24 +27,24 @@ func (f *freeRoom) of(class coordinator.Class) room {
 	return f.batch
 }
 
-// free looks at all nodes that take work.
-func (s *state) free(c Caller, now time.Time) (f freeRoom) {
-	held := s.heldRoom()
-	reserved := map[coordinator.NodeID][]*reservation{}
-	for _, r := range s.reservations {
+// freeLook adds up what is free, a node at a time.
+type freeLook struct {
+	s      *state
+	caller Caller
+	held   map[coordinator.NodeID]room
+	booked map[coordinator.NodeID][]*reservation // those that last now
+	freeRoom
+}
+
+func (s *state) freeLook(c Caller, now time.Time) *freeLook {
+	f := &freeLook{s: s, caller: c, held: s.heldRoom(), booked: map[coordinator.NodeID][]*reservation{}}
+	for _, r := range s.openReservations {
 		if !r.begun(now) || !now.Before(r.record.Until) {
 			continue
 		}
 		for i := range r.record.Shares {
 			id := r.record.Shares[i].Node
-			reserved[id] = append(reserved[id], r)
-		}
-	}
-	for _, d := range s.config.Definitions {
-		for _, n := range s.config.members[d.ID] {
-			if n.known && n.status() == NodeReady && !s.closed(n, now) {
-				s.freeOn(n, c, held[n.id], reserved[n.id], &f)
-			}
+			f.booked[id] = append(f.booked[id], r)
 		}
 	}
 	return f
@@ -56,9 +56,9 @@ func (s *state) closed(n *node, now time.Time) bool {
 	return active
 }
 
-// freeOn adds what is free on one node.
-func (s *state) freeOn(n *node, c Caller, held room, reserved []*reservation, f *freeRoom) {
-	used := s.used(n)
+// add adds what is free on a node that takes work.
+func (f *freeLook) add(n *node, used coordinator.Hardware) {
+	held := f.held[n.id]
 	all := room{cores: uint32(n.capacity.Cores - min(used.Cores, n.capacity.Cores))}
 	for name, k := range n.capacity.Devices {
 		if isGPU(name) {
@@ -68,15 +68,15 @@ func (s *state) freeOn(n *node, c Caller, held room, reserved []*reservation, f 
 	all.cores, all.gpus = all.cores-min(held.cores, all.cores), all.gpus-min(held.gpus, all.gpus)
 	f.batch.add(all)
 	others, mine := all, room{}
-	for _, r := range reserved {
+	for _, r := range f.booked[n.id] {
 		part := all // of a whole node
-		if count, whole := s.idleOf(r, n); !whole {
+		if count, whole := f.s.idleOf(r, n); !whole {
 			part.gpus = min(count, all.gpus)
 			others.gpus -= min(part.gpus, others.gpus)
 		} else {
 			others = room{}
 		}
-		if r.record.Organization == c.Organization && (r.record.Group == "" || slices.Contains(c.Groups, r.record.Group)) {
+		if r.record.Organization == f.caller.Organization && (r.record.Group == "" || slices.Contains(f.caller.Groups, r.record.Group)) {
 			mine.gpus += part.gpus
 			if part.gpus > 0 || r.record.GPUs == 0 {
 				mine.cores = part.cores
@@ -168,8 +168,8 @@ func (s *state) probeReserved(c Caller, gpu string, now time.Time) *float64 {
 	for _, group := range c.Groups {
 		owner := &coordinator.Owner{Organization: c.Organization, Group: group}
 		own := false
-		for _, r := range s.reservations {
-			own = own || !r.over() && r.serves(owner)
+		for _, r := range s.openReservations {
+			own = own || r.serves(owner)
 		}
 		if !own {
 			continue

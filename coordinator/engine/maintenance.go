@@ -87,7 +87,8 @@ func (w *window) covers(n *node) bool {
 	if len(r.Nodes) == 0 && r.Definition == "" {
 		return true
 	}
-	return slices.Contains(r.Nodes, n.id) || r.Definition != "" && n.record.Definition == r.Definition
+	_, named := slices.BinarySearch(r.Nodes, n.id) // they are sorted
+	return named || r.Definition != "" && n.record.Definition == r.Definition
 }
 
 // scope says in words what it is about.
@@ -220,13 +221,7 @@ func (s *state) newWindow(op string, c Caller, in NewMaintenance, now time.Time)
 	if rec.Definition != "" && s.definition(rec.Definition) == nil {
 		return nil, noSuch(op, "definition", string(rec.Definition))
 	}
-	open := 0
-	for _, w := range s.windows {
-		if !w.over() {
-			open++
-		}
-	}
-	if open >= maxWindows {
+	if open := len(s.openWindows); open >= maxWindows {
 		return nil, coordinator.Errorf(coordinator.ErrExhausted, op, "%d are announced already", open)
 	}
 	return rec, nil
@@ -318,10 +313,7 @@ func (t *tx) addStatus(entry StatusEntry) {
 // tellWindows is what is announced and not over, as the scheduler wants it.
 func (s *state) tellWindows() []sched.Window {
 	var out []sched.Window
-	for _, w := range s.sortedWindows() {
-		if w.over() {
-			continue
-		}
+	for _, w := range s.openWindows {
 		r := &w.record
 		x := sched.Window{ID: w.id, From: r.From, Until: r.Until, Emergency: r.Emergency}
 		if len(r.Nodes) > 0 || r.Definition != "" {
@@ -426,13 +418,10 @@ func (e *Engine) AddStatusNote(ctx context.Context, c Caller, message string) (e
 
 // maintenanceOf is the window that a node is in now, else the next one that it will be in; nil for none.
 func (s *state) maintenanceOf(n *node, now time.Time) (w *window, active bool) {
-	for _, x := range s.windows {
-		if x.over() || !x.covers(n) || !now.Before(x.record.Until) {
-			continue
-		}
-		if w == nil || x.token() < w.token() {
-			w = x
+	for _, x := range s.openWindows {
+		if now.Before(x.record.Until) && x.covers(n) {
+			return x, x.active(now)
 		}
 	}
-	return w, w != nil && w.active(now)
+	return nil, false
 }

@@ -137,7 +137,7 @@ func (e *Engine) CreateReservation(ctx context.Context, c Caller, in NewReservat
 		t.event(Event{Kind: "reservation-created", Subject: rec.Name, Message: fmt.Sprintf("%s for %s from %s to %s, by %s",
 			r.size(), s.holderOf(r), moment(rec.From), moment(rec.Until), c.Name), Metadata: map[string]string{"id": string(id)}})
 		return nil
-	}, func(s *state) { view = s.reservationView(s.reservations[id], e.opt.Now().UTC()) })
+	}, func(s *state) { view = s.reservationView(s.reservations[id], s.uses(), e.opt.Now().UTC()) })
 	return view, warnings, err
 }
 
@@ -191,17 +191,13 @@ func (s *state) newReservation(op string, c Caller, in NewReservation, now time.
 	case in.Nodes > 0 && in.Device != "":
 		return nil, invalid("whole nodes come with all their devices").WithHint("leave out --device, or give --gpus instead of --nodes")
 	}
-	open := 0
-	for _, r := range s.reservations {
-		if r.over() {
-			continue
-		}
-		if open++; r.record.Name == in.Name {
+	for _, r := range s.openReservations {
+		if r.record.Name == in.Name {
 			return nil, coordinator.Errorf(coordinator.ErrExists, op, "there is one of this name until %s", moment(r.record.Until)).
 				WithHint("choose another name, or delete that one first")
 		}
 	}
-	if open >= maxReservations {
+	if open := len(s.openReservations); open >= maxReservations {
 		return nil, coordinator.Errorf(coordinator.ErrExhausted, op, "there are %d reservations already", open)
 	}
 	var err error
@@ -301,8 +297,8 @@ func (s *state) checkRoom(op string, rec *reservationRecord) (warnings []string,
 // reservedMost is the most that others of the same kind have reserved at one moment of a reservation.
 func (s *state) reservedMost(rec *reservationRecord) (most uint64, who []string) {
 	var with []*reservation
-	for _, r := range s.sortedReservations() {
-		if o := &r.record; !r.over() && o.Definition == rec.Definition && o.Device == rec.Device && o.From.Before(rec.Until) && rec.From.Before(o.Until) {
+	for _, r := range s.openReservations {
+		if o := &r.record; o.Definition == rec.Definition && o.Device == rec.Device && o.From.Before(rec.Until) && rec.From.Before(o.Until) {
 			with = append(with, r)
 		}
 	}
@@ -357,10 +353,7 @@ func (s *state) changedReservations() {
 // tellReservations is all that are not over, as the scheduler wants them.
 func (s *state) tellReservations() []sched.Reservation {
 	out := []sched.Reservation{}
-	for _, r := range s.sortedReservations() {
-		if r.over() {
-			continue
-		}
+	for _, r := range s.openReservations {
 		rec := &r.record
 		x := sched.Reservation{ID: r.id, Name: rec.Name, Organization: rec.Organization, Group: rec.Group, Definition: rec.Definition,
 			Device: rec.Device, GPUs: rec.GPUs, Nodes: rec.Nodes, From: rec.From, Until: rec.Until, Created: rec.Created}
@@ -479,7 +472,7 @@ func (e *Engine) DeleteReservation(ctx context.Context, c Caller, ref string) (v
 		id = r.id
 		t.endReservation(r, t.now, cmp.Or(c.Name, "an administrator"))
 		return nil
-	}, func(s *state) { view = s.reservationView(s.reservations[id], e.opt.Now().UTC()) })
+	}, func(s *state) { view = s.reservationView(s.reservations[id], s.uses(), e.opt.Now().UTC()) })
 	return view, err
 }
 

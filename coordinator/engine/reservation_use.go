@@ -61,7 +61,39 @@ func (r *reservation) state(now time.Time) ReservationState {
 	return ReservationPlanned
 }
 
-func (s *state) reservationView(r *reservation, now time.Time) ReservationView {
+// use is what work makes of a reservation.
+type use struct {
+	running, waiting int
+	taken            uint32
+}
+
+// uses counts for all reservations at once.
+func (s *state) uses() map[sched.ReservationID]*use {
+	out := map[sched.ReservationID]*use{}
+	of := func(id sched.ReservationID) *use {
+		if out[id] == nil {
+			out[id] = &use{}
+		}
+		return out[id]
+	}
+	for _, a := range s.active {
+		if r := s.reservations[a.record.Reservation]; r != nil {
+			u := of(r.id)
+			u.running++
+			u.taken += a.takes(&r.record)
+		}
+	}
+	for _, a := range s.queued {
+		if a.job.spec.Class == coordinator.ClassReserved {
+			for _, r := range s.servers(a.job) {
+				of(r.id).waiting++
+			}
+		}
+	}
+	return out
+}
+
+func (s *state) reservationView(r *reservation, uses map[sched.ReservationID]*use, now time.Time) ReservationView {
 	rec := &r.record
 	v := ReservationView{ID: r.id, Name: rec.Name, Organization: string(rec.Organization), Group: string(rec.Group),
 		Definition: rec.Definition, Device: rec.Device, GPUs: rec.GPUs, Nodes: rec.Nodes, From: rec.From, Until: rec.Until,
@@ -78,20 +110,13 @@ func (s *state) reservationView(r *reservation, now time.Time) ReservationView {
 	if v.State == ReservationActive && len(v.Parts) == 0 {
 		v.Reason = fmt.Sprintf("definition %s has not as many nodes in use", rec.Definition)
 	}
-	used := uint32(0)
-	for _, a := range s.active {
-		if a.record.Reservation == r.id {
-			v.Running++
-			used += a.takes(rec)
-		}
+	u := uses[r.id]
+	if u == nil {
+		u = &use{}
 	}
+	v.Running, v.Waiting = u.running, u.waiting
 	if v.State == ReservationActive && len(v.Parts) > 0 {
-		v.Idle = rec.GPUs + rec.Nodes - min(used, rec.GPUs+rec.Nodes)
-	}
-	for _, a := range s.queued {
-		if a.job.spec.Class == coordinator.ClassReserved && slices.Contains(s.servers(a.job), r) {
-			v.Waiting++
-		}
+		v.Idle = rec.GPUs + rec.Nodes - min(u.taken, rec.GPUs+rec.Nodes)
 	}
 	return v
 }
@@ -131,8 +156,9 @@ func (e *Engine) Reservations(ctx context.Context, c Caller, of string, all bool
 		slices.SortFunc(seen, func(a, b *reservation) int { return cmp.Compare(a.token(), b.token()) })
 		var chosen []*reservation
 		chosen, next = page(seen, p, (*reservation).token, func(r *reservation, token string) bool { return r.token() <= token })
+		uses := s.uses()
 		for _, r := range chosen {
-			list = append(list, s.reservationView(r, e.opt.Now().UTC()))
+			list = append(list, s.reservationView(r, uses, e.opt.Now().UTC()))
 		}
 	})
 	return list, next, cmp.Or(verr, err)
@@ -151,7 +177,7 @@ func (e *Engine) Reservation(ctx context.Context, c Caller, ref string) (v Reser
 			err = ferr
 			return
 		}
-		v = s.reservationView(r, e.opt.Now().UTC())
+		v = s.reservationView(r, s.uses(), e.opt.Now().UTC())
 	})
 	return v, cmp.Or(verr, err)
 }
@@ -159,14 +185,11 @@ func (e *Engine) Reservation(ctx context.Context, c Caller, ref string) (v Reser
 // servers are the reservations that are not over in which a job may run, the oldest first.
 func (s *state) servers(j *job) []*reservation {
 	var out []*reservation
-	for _, r := range s.reservations {
-		if !r.over() && r.serves(&j.workflow.record.Owner) && (j.spec.Reservation == "" || r.called(j.spec.Reservation)) {
+	for _, r := range s.openReservations {
+		if r.serves(&j.workflow.record.Owner) && (j.spec.Reservation == "" || r.called(j.spec.Reservation)) {
 			out = append(out, r)
 		}
 	}
-	slices.SortFunc(out, func(a, b *reservation) int {
-		return cmp.Or(a.record.Created.Compare(b.record.Created), cmp.Compare(a.id, b.id))
-	})
 	return out
 }
 
@@ -241,8 +264,8 @@ func (s *state) unfit(r *reservation, j *job, q *question) string {
 
 func (s *state) ownReservations(o *coordinator.Owner) string {
 	var names []string
-	for _, r := range s.sortedReservations() {
-		if !r.over() && r.serves(o) {
+	for _, r := range s.openReservations {
+		if r.serves(o) {
 			names = append(names, r.record.Name)
 		}
 	}

@@ -26,6 +26,9 @@ func (s *state) startRun(a *allocation, id coordinator.NodeID) *StartRun {
 		env = append(env, "SUBSTRATE_TASK_INDEX="+fmt.Sprint(a.task),
 			"SUBSTRATE_TASK_START="+fmt.Sprint(spec.Array.Start), "SUBSTRATE_TASK_END="+fmt.Sprint(spec.Array.End))
 	}
+	if a.record.Reservation != "" {
+		env = append(env, "SUBSTRATE_RESERVATION="+s.reservationName(a.record.Reservation))
+	}
 	if spec.ProcsPerNode > 0 {
 		env = append(env, "SUBSTRATE_PROCS_PER_NODE="+fmt.Sprint(spec.ProcsPerNode))
 	}

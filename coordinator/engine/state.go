@@ -30,23 +30,25 @@ type state struct {
 	tokens     map[string]auth.UserToken // by public id
 	joinTokens map[string]auth.JoinToken
 
-	workflows       map[coordinator.WorkflowID]*submission
-	idempotency     map[string]coordinator.WorkflowID // "<user>/<key>"
-	queued          map[coordinator.AllocationID]*allocation
-	active          map[coordinator.AllocationID]*allocation
-	deferred        map[coordinator.AllocationID]*allocation // queued, but not before a time
-	yielding        map[coordinator.AllocationID]*allocation // active, and given notice
-	holds           map[coordinator.AllocationID]*holdRecord // by who it is for
-	open            int                                      // allocations that have not ended
-	nodes           map[coordinator.NodeID]*node
-	reservations    map[sched.ReservationID]*reservation
-	reservationKeys map[string]sched.ReservationID // by idempotency key: "<user>/<key>"
-	windows         map[string]*window             // of maintenance
-	windowKeys      map[string]string
-	history         []StatusEntry                            // by number, ascending
-	nextDate        time.Time                                // when the next of reservations and windows begins or ends
-	overdue         map[coordinator.NodeID]coordinator.RunID // runs that do not end after their notice
-	absent          map[coordinator.NodeID]*node             // without a stream, and not yet given up
+	workflows        map[coordinator.WorkflowID]*submission
+	idempotency      map[string]coordinator.WorkflowID // "<user>/<key>"
+	queued           map[coordinator.AllocationID]*allocation
+	active           map[coordinator.AllocationID]*allocation
+	deferred         map[coordinator.AllocationID]*allocation // queued, but not before a time
+	yielding         map[coordinator.AllocationID]*allocation // active, and given notice
+	holds            map[coordinator.AllocationID]*holdRecord // by who it is for
+	open             int                                      // allocations that have not ended
+	nodes            map[coordinator.NodeID]*node
+	reservations     map[sched.ReservationID]*reservation
+	reservationKeys  map[string]sched.ReservationID // by idempotency key: "<user>/<key>"
+	windows          map[string]*window             // of maintenance
+	openReservations []*reservation                 // not over, the oldest first
+	openWindows      []*window                      // not over, by beginning
+	windowKeys       map[string]string
+	history          []StatusEntry                            // by number, ascending
+	nextDate         time.Time                                // when the next of reservations and windows begins or ends
+	overdue          map[coordinator.NodeID]coordinator.RunID // runs that do not end after their notice
+	absent           map[coordinator.NodeID]*node             // without a stream, and not yet given up
 
 	federation federationState
 
