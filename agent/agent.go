@@ -59,6 +59,16 @@ type Options struct {
 	Ready func()
 	// Dial replaces the network in tests.
 	Dial func(context.Context, string) (net.Conn, error)
+	// Channel replaces network and encryption in simulations: it makes the connection of one stream.
+	Channel func() (Channel, error)
+	// Jitter picks a wait below a limit; nil leaves it to chance.
+	Jitter func(limit time.Duration) time.Duration
+}
+
+// Channel is a connection to the coordinator; *grpc.ClientConn is one.
+type Channel interface {
+	grpc.ClientConnInterface
+	io.Closer
 }
 
 // Agent keeps one stream to the coordinator and carries out its orders.
@@ -92,6 +102,9 @@ func New(opts Options) (*Agent, error) {
 	}
 	if opts.Runtimes == nil {
 		opts.Runtimes = []string{"process"}
+	}
+	if opts.Jitter == nil {
+		opts.Jitter = rand.N[time.Duration]
 	}
 	f, err := openFence(opts.Dir)
 	if err != nil {
@@ -163,7 +176,7 @@ func (a *Agent) connectLoop(ctx context.Context) {
 		if time.Since(began) >= stableAfter {
 			limit = min(backoffMin, a.opts.ReconnectMax)
 		}
-		wait := rand.N(limit)
+		wait := a.opts.Jitter(limit)
 		limit = min(2*limit, a.opts.ReconnectMax)
 		attrs := []any{"coordinator", a.opts.Coordinator, "error", err, "retry", wait.Round(time.Millisecond)}
 		var told *answer
@@ -179,7 +192,10 @@ func (a *Agent) connectLoop(ctx context.Context) {
 	}
 }
 
-func (a *Agent) dial() (*grpc.ClientConn, error) {
+func (a *Agent) dial() (Channel, error) {
+	if a.opts.Channel != nil {
+		return a.opts.Channel()
+	}
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(credentials.NewTLS(a.opts.TLS)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: pingTimeout}),

@@ -106,7 +106,7 @@ func (q *pollQueue) Pop() any {
 
 // schedule has a run's output looked at, at the latest at the given time.
 func (t *table) schedule(e *entry, at time.Time) {
-	if e.streams[0].lastSent && e.streams[1].lastSent {
+	if t.outputs == nil || e.streams[0].lastSent && e.streams[1].lastSent {
 		return
 	}
 	p := &e.poll

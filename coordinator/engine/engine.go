@@ -149,24 +149,36 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(e.opt.StopGrace, cancel) })()
 	for {
-		wake := time.NewTimer(e.untilNext())
-		var batch []*command
-		select {
-		case <-ctx.Done():
-			wake.Stop()
+		batch := e.wait(ctx)
+		if ctx.Err() != nil {
 			return nil
-		case c := <-e.commands:
-			if rest := e.pace - e.opt.Now().Sub(e.lastTurn); rest > 0 {
-				time.Sleep(rest)
-			}
-			batch = e.drain(c)
-		case <-wake.C:
 		}
-		wake.Stop()
 		if err := e.turn(work, batch, true); err != nil {
 			return err
 		}
 	}
+}
+
+// wait returns when there is something to do. What is asked goes before what time alone makes due: a turn does both.
+func (e *Engine) wait(ctx context.Context) []*command {
+	var first *command
+	select {
+	case first = <-e.commands:
+	default:
+		wake := time.NewTimer(e.untilNext())
+		defer wake.Stop()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-wake.C:
+			return nil
+		case first = <-e.commands:
+		}
+	}
+	if rest := e.pace - e.opt.Now().Sub(e.lastTurn); rest > 0 {
+		time.Sleep(rest)
+	}
+	return e.drain(first)
 }
 
 // drain takes what is already waiting, so that one write serves many callers.

@@ -99,6 +99,7 @@ const (
 // have kept what they wait for and lost what follows from it. A job of which a part has gone on has told so.
 func (t *tx) resume() {
 	t.backfillGrants()
+	t.resumeLosses()
 	t.resumeHolds()
 	for _, id := range slices.Sorted(maps.Keys(t.state.workflows)) {
 		w := t.state.workflows[id]
@@ -109,6 +110,15 @@ func (t *tx) resume() {
 			if n := j.counts[coordinator.StatusPending]; n > 0 {
 				t.settle(j, n == len(j.allocations))
 			}
+		}
+	}
+}
+
+// resumeLosses gives up the work of nodes that were lost when the write of what follows from it was cut short.
+func (t *tx) resumeLosses() {
+	for _, n := range t.state.sortedNodes() {
+		if n.lost {
+			t.loseWork(n)
 		}
 	}
 }

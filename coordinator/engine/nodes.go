@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -38,7 +39,8 @@ type node struct {
 	active     map[coordinator.AllocationID]*allocation
 	connected  time.Time // when the session began
 	lastSeen   time.Time
-	lost       bool // its work has been given up
+	lost       bool                       // its work has been given up
+	strays     map[coordinator.RunID]bool // runs that were given up and still live there
 	// overdue is a run that should have ended long ago though its agent is connected, "" for none (rule 21).
 	overdue coordinator.RunID
 }
@@ -52,7 +54,7 @@ func (n *node) status() NodeStatus {
 	switch {
 	case n.session == nil && n.lost:
 		return NodeOffline
-	case n.session == nil || !n.known || n.revision == 0 || n.record.Definition == "" || n.overdue != "":
+	case n.session == nil || !n.known || n.revision == 0 || n.record.Definition == "" || n.overdue != "" || len(n.strays) > 0:
 		return NodeNotReady
 	case n.record.Scheduling == "cordoned":
 		return NodeCordoned
@@ -75,6 +77,8 @@ func (n *node) why(s *state) string {
 		return fmt.Sprintf("has not evaluated configuration revision %d yet", s.config.Revision)
 	case n.overdue != "":
 		return fmt.Sprintf("run %s was killed and does not end; see the node's log, a restart of the machine helps", n.overdue)
+	case len(n.strays) > 0:
+		return fmt.Sprintf("run %s was given up and still ends there", slices.Min(slices.Collect(maps.Keys(n.strays))))
 	case n.record.Definition == "":
 		return "no definition's condition is true; see `substrate node explain " + string(n.id) + "`"
 	}
@@ -194,6 +198,10 @@ func (t *tx) lose(n *node) {
 	t.state.changedNode(n)
 	t.event(Event{Kind: "lost", Subject: string(n.id), Message: fmt.Sprintf(
 		"node lost: no stream for %s", t.state.config.Scheduler.NodeLossWindow)})
+	t.loseWork(n)
+}
+
+func (t *tx) loseWork(n *node) {
 	for _, a := range sortedAllocations(n.active) {
 		t.nodeFault(a, n.id, "node "+string(n.id)+" was lost")
 	}

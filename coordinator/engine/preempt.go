@@ -65,9 +65,7 @@ func (t *tx) makeRoom(p *sched.Preempt) {
 		}
 	}
 	s.holds[p.For] = rec
-	t.group()
-	t.put(holdKey(p.For), rec)
-	t.group()
+	t.laid = append(t.laid, p.For)
 	t.event(Event{Kind: "reservation-held", Workflow: holder.job.workflow.id, Job: holder.name(),
 		Message: fmt.Sprintf("room on %s is held until %s", joinNodes(heldNodes(rec)), countOf(len(rec.Told), "allocation ends", "allocations end"))})
 	for i := range p.Victims {
@@ -141,6 +139,16 @@ func (t *tx) dropHold(id coordinator.AllocationID) {
 	t.unheld = append(t.unheld, id)
 }
 
+// groupLaid writes the holds of this turn, each before the notices that it stands for.
+func (t *tx) groupLaid() {
+	for _, id := range t.laid {
+		if rec := t.state.holds[id]; rec != nil {
+			t.put(holdKey(id), rec)
+			t.group()
+		}
+	}
+}
+
 // groupUnheld deletes the holds that this turn ended and did not lay anew.
 func (t *tx) groupUnheld() {
 	for _, id := range t.unheld {
@@ -203,8 +211,8 @@ func (s *state) overdueAt(a *allocation, r *rankRecord) time.Time {
 		return time.Time{}
 	}
 	from := a.record.NoticeEnds
-	if n.connected.After(from) { // it was told no earlier
-		from = n.connected
+	if told := n.connected.Add(s.config.Scheduler.PreemptionNotice); told.After(from) { // it may have been told no earlier
+		from = told
 	}
 	return from.Add(s.config.Scheduler.KillTimeout)
 }

@@ -33,7 +33,7 @@ type newestGrant struct {
 type workflowRecord struct {
 	Spec        coordinator.WorkflowSpec `json:"spec"`
 	Owner       coordinator.Owner        `json:"owner"`
-	Priorities  priorities               `json:"priorities"`         // as at submission; running work keeps them
+	Priorities  priorities               `json:"priorities"`         // as at submission
 	Preempts    []coordinator.GroupID    `json:"preempts,omitempty"` // the group's list as at submission (rule 17)
 	Submitted   time.Time                `json:"submitted"`
 	Idempotency string                   `json:"idempotency,omitempty"`
@@ -67,7 +67,8 @@ type allocRecord struct {
 	NodeFaults  uint32              `json:"node_faults,omitempty"`
 	Returned    bool                `json:"returned,omitempty"` // front of its class (rule 3)
 	NotBefore   time.Time           `json:"not_before,omitzero"`
-	Past        []attemptRecord     `json:"past,omitempty"` // newest last, at most maxPast
+	Priorities  *priorities         `json:"priorities,omitempty"` // as at the last start; running work keeps them
+	Past        []attemptRecord     `json:"past,omitempty"`       // newest last, at most maxPast
 }
 
 // attemptRecord is what is kept of an attempt that was sent back to the queue.

@@ -68,6 +68,7 @@ func (t *tx) report(n *node, st RunStatus) {
 	}
 	if st.State == RunEnded {
 		run := st.Run
+		t.strayed(n, run, false)
 		t.then(func(int64) {
 			if n.session != nil {
 				n.session.push(ToNode{Ended: []coordinator.RunID{run}})
@@ -77,6 +78,7 @@ func (t *tx) report(n *node, st RunStatus) {
 	if r == nil || r.State == RunEnded {
 		if st.State != RunEnded {
 			run := st.Run
+			t.strayed(n, run, true)
 			t.then(func(int64) {
 				if n.session != nil {
 					n.session.push(ToNode{Stop: &StopRun{Run: run, Grace: s.config.Scheduler.KillTimeout, Reason: "superseded"}})
@@ -94,6 +96,23 @@ func (t *tx) report(n *node, st RunStatus) {
 		t.touch(a)
 		t.rankEnded(a, end)
 	}
+}
+
+// strayed notes a run that a node still holds though it was given up, or that it has ended: what it uses is not free, so
+// nothing new comes to the node meanwhile.
+func (t *tx) strayed(n *node, run coordinator.RunID, lives bool) {
+	if n.strays[run] == lives {
+		return
+	}
+	if lives {
+		if n.strays == nil {
+			n.strays = map[coordinator.RunID]bool{}
+		}
+		n.strays[run] = true
+	} else {
+		delete(n.strays, run)
+	}
+	t.state.changedNode(n)
 }
 
 // running notes that a node has started its share; the run has started when all have.

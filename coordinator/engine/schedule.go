@@ -39,6 +39,8 @@ func (e *Engine) schedule(t *tx) {
 // place writes an allocation's new run and orders it from its nodes once that is durable.
 func (t *tx) place(a *allocation, start *sched.Start) {
 	r := &a.record
+	prio := t.state.prioritiesOf(a)
+	r.Priorities = &prio
 	r.Attempt++
 	r.Definition, r.Placed, r.Returned, r.NotBefore = start.Definition, t.now, false, time.Time{}
 	r.Message, r.NoticeEnds, r.Stop = "", time.Time{}, ""
@@ -139,20 +141,31 @@ func (s *state) priority(t *tx, a *allocation, env *expr.PriorityEnv) float64 {
 	return 0
 }
 
+// prioritiesOf are the priorities of who owns an allocation: while it waits they follow changes, and running work keeps what
+// it started with. Work that started by a changed priority would else be weaker than it was, and be taken by whom it took.
+func (s *state) prioritiesOf(a *allocation) priorities {
+	owner, prio := &a.job.workflow.record.Owner, a.job.workflow.record.Priorities
+	if a.record.Status.Holds() {
+		if a.record.Priorities != nil {
+			return *a.record.Priorities
+		}
+		return prio // started by an earlier version
+	}
+	if o := s.orgs[owner.Organization]; o != nil {
+		prio.Organization = o.Priority
+	}
+	if g := s.groups[owner.Group]; g != nil {
+		prio.Group = g.Priority
+	}
+	if u := s.users[owner.User]; u != nil {
+		prio.User = u.Priority
+	}
+	return prio
+}
+
 func (s *state) fillPriority(now time.Time, a *allocation, env *expr.PriorityEnv) {
 	w, spec := a.job.workflow, a.job.spec
-	prio := w.record.Priorities
-	if !a.record.Status.Holds() { // waiting work follows changes, running work keeps what it started with
-		if o := s.orgs[w.record.Owner.Organization]; o != nil {
-			prio.Organization = o.Priority
-		}
-		if g := s.groups[w.record.Owner.Group]; g != nil {
-			prio.Group = g.Priority
-		}
-		if u := s.users[w.record.Owner.User]; u != nil {
-			prio.User = u.Priority
-		}
-	}
+	prio := s.prioritiesOf(a)
 	nodes := max(spec.Nodes, 1)
 	var gpus uint32
 	for name, n := range spec.Resources.Devices {

@@ -140,7 +140,7 @@ func (e *Engine) Connect(ctx context.Context, id coordinator.NodeID, h Hello) (*
 			t.put(prefixNode+string(id), n.record)
 			t.group()
 		}
-		n.session, n.version, n.lastSeen, n.connected = s, h.Version, t.now, t.now
+		n.session, n.version, n.lastSeen, n.connected, n.strays = s, h.Version, t.now, t.now, nil
 		delete(t.state.absent, id)
 		if n.lost {
 			n.lost, n.record.Lost = false, false
@@ -202,6 +202,7 @@ func (e *Engine) carry(old, now *state) {
 			now.nodes[id] = n
 		}
 		n.session, n.version, n.lastSeen, n.connected = was.session, was.version, was.lastSeen, was.connected
+		n.strays = was.strays
 		n.lost = false
 		if len(n.raw) == 0 { // its report could not be written
 			n.learn(was.facts, was.raw, was.warnings)
@@ -227,10 +228,11 @@ func (e *Engine) carry(old, now *state) {
 	now.config.regroup(now.nodes)
 }
 
-// graceLeft is how long a run that is being ended still has: what is left of a notice, else the kill timeout.
+// graceLeft is how long a run that is being ended still has when its node is told once more. Of a notice that is all of
+// it: the node may hear of it for the first time, and a keeper that has heard of it before keeps to the earlier end.
 func (t *tx) graceLeft(a *allocation) time.Duration {
 	if a.record.Stop != stopCancel && !a.record.NoticeEnds.IsZero() {
-		return max(a.record.NoticeEnds.Sub(t.now), 0)
+		return max(a.record.NoticeEnds.Sub(t.now), t.state.config.Scheduler.PreemptionNotice)
 	}
 	return t.state.config.Scheduler.KillTimeout
 }

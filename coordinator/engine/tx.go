@@ -21,6 +21,7 @@ type tx struct {
 	current store.Group   // writes that belong together: closed by group()
 	filed   []*submission // new workflows
 	touched []*allocation
+	laid    []coordinator.AllocationID // whose holds began
 	unheld  []coordinator.AllocationID // whose holds ended
 	events  []Event
 	after   []func(revision int64)
@@ -152,9 +153,28 @@ func (t *tx) groupWorkflows() {
 		c := of(ev.Workflow)
 		c.events = append(c.events, ev)
 	}
+	// A hold stands between who waits for it and who makes room: a crash leaves no notice without a hold, and no hold
+	// without somebody who waits.
+	var first, rest []coordinator.WorkflowID
 	for _, id := range slices.Sorted(maps.Keys(changes)) {
+		if changes[id].yields() {
+			rest = append(rest, id)
+		} else {
+			first = append(first, id)
+		}
+	}
+	for _, id := range first {
 		t.groupWorkflow(id, changes[id])
 	}
+	t.groupLaid()
+	for _, id := range rest {
+		t.groupWorkflow(id, changes[id])
+	}
+}
+
+// yields reports whether something of it was given notice.
+func (c *change) yields() bool {
+	return slices.ContainsFunc(c.allocations, func(a *allocation) bool { return a.record.Stop == stopPreempt })
 }
 
 // groupWorkflow splits a change only where it must. A crash may then leave the first groups alone: each

@@ -1,0 +1,2 @@
+// Package sim simulates whole clusters.
+package sim
