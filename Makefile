@@ -8,7 +8,7 @@ TOOLS     := proto/tools
 PROBE_CGO := $(shell command -v $${CC:-cc} >/dev/null 2>&1 && echo 1 || echo 0)
 FUZZTIME  ?= 20s
 
-.PHONY: help build run test verify bench fuzz nightly deps packages proto clean
+.PHONY: help build run test verify bench fuzz sim nightly deps packages proto clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -46,8 +46,14 @@ fuzz: ## every fuzz target for FUZZTIME each
 	    echo "$$pkg $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
 	  done; done
 
-nightly: ## hours of it: ten minutes for each fuzz target, storms of crashes
+sim: ## simulated clusters: SEED=n is one with its trace, SEEDS=n or SEEDS=first-last are many; HOURS of work each
+	@mkdir -p bin
+	GOMAXPROCS=$(if $(SEED),1,) GODEBUG=asyncpreemptoff=1 $(GO) test -v -count 1 -timeout 12h ./tests/sim $(if $(HOURS),-hours $(HOURS)) \
+	  $(if $(SEED),-run '^TestSeed$$' -seed $(SEED) -trace $(CURDIR)/bin/sim-$(SEED).trace,-run '^TestSeeds$$' $(if $(SEEDS),-seeds $(SEEDS)))
+
+nightly: ## hours of it: ten minutes for each fuzz target, a thousand simulated days, storms of crashes
 	$(MAKE) fuzz FUZZTIME=10m
+	$(MAKE) sim SEEDS=1000
 	$(GO) test -count 10 -timeout 4h ./tests/crash ./coordinator/engine ./coordinator/store
 
 deps: ## what the tests need beyond Go (Debian, Ubuntu)

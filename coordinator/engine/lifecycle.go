@@ -114,11 +114,17 @@ func (t *tx) resume() {
 	}
 }
 
-// resumeLosses gives up the work of nodes that were lost when the write of what follows from it was cut short.
+// resumeLosses gives up the work of nodes that were lost when the write of what follows from it was cut short. Of a node that
+// is there again it says so, if that could not be written when it came.
 func (t *tx) resumeLosses() {
 	for _, n := range t.state.sortedNodes() {
-		if n.lost {
+		switch {
+		case n.lost:
 			t.loseWork(n)
+		case n.record.Lost:
+			n.record.Lost = false
+			t.put(prefixNode+string(n.id), n.record)
+			t.group()
 		}
 	}
 }

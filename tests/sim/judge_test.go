@@ -67,6 +67,9 @@ type allocRecord struct {
 	NoticeEnds time.Time          `json:"notice_ends"`
 	Preempted  uint32             `json:"preempted"`
 	Message    string             `json:"message"`
+	Priorities *struct {
+		Group int32 `json:"group"`
+	} `json:"priorities"`
 }
 
 type rankRecord struct {
@@ -107,6 +110,9 @@ type allocation struct {
 	spec     *coordinator.JobSpec
 	record   allocRecord
 }
+
+// waits reports whether it could use what is held for it.
+func (a *allocation) waits() bool { return !a.record.Status.Ended() && !a.record.Status.Holds() }
 
 func (a *allocation) run() coordinator.RunID { return a.id.Run(a.record.Attempt) }
 

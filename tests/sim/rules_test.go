@@ -50,7 +50,7 @@ func (j *judge) placed(a *allocation, was allocRecord) {
 // promised lists for whom else GPUs of a rank are held.
 func (j *judge) promised(id coordinator.AllocationID, r rankRecord) (out []coordinator.AllocationID) {
 	for holder, h := range j.holds {
-		if a := j.find(holder); holder == id || a == nil || a.record.Status.Holds() || a.record.Status.Ended() {
+		if a := j.find(holder); holder == id || a == nil || !a.waits() {
 			continue
 		}
 		for _, s := range h.Shares {
@@ -93,7 +93,7 @@ func (j *judge) hold(id coordinator.AllocationID, rec *holdRecord, touched map[s
 	}
 	j.w.count("plans")
 	holder := j.find(id)
-	if holder == nil || holder.record.Status.Ended() || holder.record.Status.Holds() {
+	if holder == nil || !holder.waits() {
 		j.w.fail("room is held for %s, which does not wait", id)
 		return
 	}
@@ -157,9 +157,9 @@ func (j *judge) spared(holder, victim *allocation, at time.Time) string {
 // priority works scheduler.priority out as of a time.
 func (j *judge) priority(a *allocation, at time.Time) float64 {
 	nodes := float64(max(a.spec.Nodes, 1))
-	group := a.workflow.Priorities.Group
-	if !a.record.Status.Holds() {
-		group = j.groups[a.workflow.Owner.Group]
+	group := j.groups[a.workflow.Owner.Group]
+	if a.record.Status.Holds() && a.record.Priorities != nil {
+		group = a.record.Priorities.Group // what it started with
 	}
 	return j.now.priority.eval(map[string]float64{
 		"group_priority": float64(group), "user_priority": float64(a.workflow.Priorities.User),
@@ -186,7 +186,11 @@ func (j *judge) needed(holder *allocation, h *holdRecord, victim *allocation) bo
 		need := j.load(n, func(a *allocation) bool {
 			return a == victim || a.record.Stop == "" && !slices.Contains(h.Victims, a.id)
 		})
-		need.add(holder)
+		for other, oh := range j.holds {
+			if a := j.find(other); a != nil && a.waits() && slices.ContainsFunc(oh.Shares, func(o heldShare) bool { return o.Node == s.Node }) {
+				need.add(a) // the holder's own is among them
+			}
+		}
 		if !need.fits(n.machine) {
 			return true
 		}
@@ -257,7 +261,7 @@ func (j *judge) room(n *vnode) {
 	after := j.load(n, func(a *allocation) bool { return a.record.Stop == "" && !going[a.id] })
 	for holder, h := range j.holds {
 		a := j.find(holder)
-		if a == nil || a.record.Status.Ended() || a.record.Status.Holds() {
+		if a == nil || !a.waits() {
 			continue
 		}
 		for _, s := range h.Shares {
