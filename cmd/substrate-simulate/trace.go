@@ -56,6 +56,11 @@ func (a *app) simulate(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	for _, name := range []string{a.flags.HTML, a.flags.Jobs} { // better now than after minutes
+		if info, err := os.Stat(filepath.Dir(name)); name != "" && (err != nil || !info.IsDir()) {
+			return fmt.Errorf("cannot write %s: there is no directory %s", name, filepath.Dir(name))
+		}
+	}
 	inputs := make([]report.Input, len(configs))
 	began := time.Now()
 	bar := newProgress(a.errOut, len(configs)*len(trace.Jobs))
@@ -134,7 +139,10 @@ func (a *app) trace(file string) (*simulate.Trace, error) {
 	all := len(t.Jobs)
 	t.Name = name
 	t.Between(a.flags.Skip, a.flags.Until)
-	if len(t.Jobs) == 0 {
+	switch {
+	case all == 0:
+		return nil, fmt.Errorf("cannot simulate %s: it has no job that ran", file)
+	case len(t.Jobs) == 0:
 		return nil, fmt.Errorf("cannot simulate %s: of its %d jobs that ran, none was submitted between --skip and --until", file, all)
 	}
 	return t, nil

@@ -21,7 +21,7 @@ func BenchmarkReplay(b *testing.B) {
 			}
 			b.ReportMetric(span/b.Elapsed().Seconds(), "times-real")
 			b.ReportMetric(b.Elapsed().Seconds()/float64(b.N), "s/replay")
-			b.ReportMetric((time.Duration(span/float64(b.N)) * time.Second).Hours()/24, "days")
+			b.ReportMetric((time.Duration(span/float64(b.N))*time.Second).Hours()/24, "days")
 		})
 	}
 }
