@@ -339,3 +339,24 @@ func BenchmarkMemory(b *testing.B) {
 	}
 	b.ReportMetric(bytes, "bytes/allocation")
 }
+
+// BenchmarkLaunches is a decision of the full fleet whose nodes are launched: with room for more of them, and with none.
+func BenchmarkLaunches(b *testing.B) {
+	for name, most := range map[string]int{"launching": 0, "at most": fleetNodes} {
+		b.Run(name, func(b *testing.B) {
+			f := newSteady(fleetNodes, fleetWaits, coordinator.BackfillEasy)
+			f.s.SetOffer(Offer{Definition: "gpu", Node: fleetNode(0), MaxNodes: most, IdleTimeout: time.Hour, Launch: time.Minute})
+			launched, used := 0, cpu()
+			for b.Loop() {
+				f.now = f.now.Add(time.Millisecond)
+				plan := f.s.Decide(f.now)
+				launched += len(plan.Launches)
+				for _, l := range plan.Launches {
+					f.s.DropLaunching(l.Key)
+				}
+			}
+			perRun(b, "decision", b.Elapsed(), cpu()-used)
+			b.ReportMetric(float64(launched)/float64(b.N), "launches/decision")
+		})
+	}
+}

@@ -91,3 +91,26 @@ func scenarioFiles(t *testing.T) []string {
 	}
 	return files
 }
+
+// TestEachSituationIsShown compares the table of situations with the numbers there are and with the scenario files.
+func TestEachSituationIsShown(t *testing.T) {
+	table, err := os.ReadFile("testdata/scenarios/SITUATIONS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := map[int]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^\| (\d+) \| .+ \| ([a-z0-9, -]+) \|$`).FindAllStringSubmatch(string(table), -1) {
+		n, _ := strconv.Atoi(m[1])
+		shown[n] = true
+		for _, name := range strings.Split(m[2], ", ") {
+			if _, err := os.Stat("testdata/scenarios/" + name + ".txtar"); err != nil {
+				t.Errorf("situation %d: there is no scenario %s", n, name)
+			}
+		}
+	}
+	for _, n := range []int{2, 4, 6, 8, 10, 12, 13, 14, 16, 18, 20, 22, 23, 24, 26, 28, 29, 30, 32, 34, 36, 38, 39, 40, 42, 44, 45, 46, 48, 50, 52, 54, 56, 58, 60, 61} {
+		if !shown[n] {
+			t.Errorf("situation %d is not shown", n)
+		}
+	}
+}

@@ -130,3 +130,47 @@ func drawForesight(t *rapid.T) Snapshot {
 	}
 	return s
 }
+
+// TestFirstIsNotPutOff: with backfill and without preemption, what is first of all that waits starts no later than its estimate, however early
+// work ends.
+func TestFirstIsNotPutOff(t *testing.T) {
+	sooner := 0
+	rapid.Check(t, func(t *rapid.T) {
+		s := drawSnapshot(t)
+		s.Config.Backfill = coordinator.Backfill(between(t, "backfill", 1, 2))
+		for i := range s.Placements { // one that is overdue has no end that could be counted on
+			s.Placements[i].Started = s.Now.Add(-time.Minute)
+		}
+		was := s
+		waits := Decide(s).Waits
+		if len(waits) == 0 || waits[0].EstimatedStart.IsZero() {
+			return
+		}
+		first := waits[0]
+		for range 100 {
+			plan := Decide(s)
+			if slices.ContainsFunc(plan.Starts, func(st Start) bool { return st.ID == first.ID }) {
+				sooner += oneIf(s.Now.Before(first.EstimatedStart))
+				return
+			}
+			if !s.Now.Before(first.EstimatedStart) {
+				t.Fatalf("%s was to start at %v and waits at %v\nnow %+v\nof %+v", first.ID, first.EstimatedStart, s.Now, s, was)
+			}
+			s = Apply(s, plan)
+			next := nextEnd(s)
+			if next.IsZero() {
+				return
+			}
+			// What ends within a second is taken to end a second from now, whenever that is.
+			if next.Sub(s.Now) > 4*time.Second && between(t, "early", 0, 1) == 0 {
+				next = s.Now.Add(next.Sub(s.Now) / 2)
+				i := between(t, "which", 0, len(s.Placements)-1)
+				s.Placements = slices.Delete(slices.Clone(s.Placements), i, i+1)
+			}
+			s = advance(s, next)
+		}
+	})
+	if sooner == 0 {
+		t.Error("nobody started before the estimate")
+	}
+}
