@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/sched"
 	"substrate/coordinator/store"
 	"substrate/hwinfo"
 )
@@ -409,4 +410,68 @@ func TestWorkThatDoesNotCareHowItsGPUsAreJoined(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.awaitStatus(c.start(fmt.Sprintf(pair, ", gpu-topology: any")).ID, running)
+}
+
+// TestReservedWorkThatItsDefinitionRefuses: policy and grant hold in a reservation too.
+func TestReservedWorkThatItsDefinitionRefuses(t *testing.T) {
+	onStage(t, func(t *testing.T, s *stage) {
+		s.node("n1", 16, 4)
+		s.reserve("spring", 2, 0, time.Hour)
+		start := func() error {
+			_, err := s.engine.StartWorkflow(t.Context(), s.admin, StartWorkflow{YAML: []byte("version: v1\nname: w\njobs: {j: {" + reserved1 + "}}\n"), File: "w.yaml"})
+			return err
+		}
+		s.set(strings.Replace(plainConfig, "    provisioner: static\n", "    provisioner: static\n    policy: request.job_class != \"reserved\"\n", 1))
+		s.pass(time.Second)
+		if err := start(); err == nil || !strings.Contains(err.Error(), "definition small of reservation spring is refused by policy: the policy is false: request.job_class") {
+			t.Errorf("policy: %v", err)
+		}
+		s.set(plainConfig)
+		s.pass(time.Second)
+		if _, err := s.engine.SetGrant(t.Context(), s.admin, firstOrg, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := start(); err == nil || !strings.Contains(err.Error(), "definition small of reservation spring is refused by grant: ") {
+			t.Errorf("grant: %v", err)
+		}
+		if _, warnings, err := s.engine.CreateReservation(t.Context(), s.admin, NewReservation{Name: "autumn", Organization: firstOrg, Definition: "small", GPUs: 1,
+			Until: s.now().Add(time.Hour)}); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "does not name small") {
+			t.Errorf("a reservation that nobody could use: %v, %v", warnings, err)
+		}
+	})
+}
+
+// TestReservedDevicesByAddress: what is stored names devices by their address, whatever number a later report gives them.
+func TestReservedDevicesByAddress(t *testing.T) {
+	gpus := func(addresses ...string) *node {
+		n := newNode("n1")
+		for _, a := range addresses {
+			n.detail.gpus = append(n.detail.gpus, sched.GPU{ID: a, Kind: "nvidia.com/gpu"})
+		}
+		return n
+	}
+	two := reservedRecord{Node: "n1", Devices: []string{"a", "c"}, Count: 2}
+	for name, tt := range map[string]struct {
+		node *node
+		rec  reservedRecord
+		want string
+	}{
+		"as they were":        {gpus("a", "b", "c"), two, "[0 2] true"},
+		"in another order":    {gpus("c", "b", "a"), two, "[0 2] true"},
+		"one is gone":         {gpus("b", "c"), two, "[1] true"},
+		"all are gone":        {gpus("b"), two, "[] false"},
+		"only counted by now": {gpus(), two, "[0 1] true"},
+		"counted":             {gpus(), reservedRecord{Node: "n1", Count: 3}, "[0 1 2] true"},
+		"a whole node":        {gpus("a"), reservedRecord{Node: "n1"}, "[] true"},
+		"a node that is gone": {nil, reservedRecord{Node: "n1"}, "[] false"},
+	} {
+		s := &state{nodes: map[coordinator.NodeID]*node{}}
+		if tt.node != nil {
+			s.nodes["n1"] = tt.node
+		}
+		share, ok := s.reserved(&tt.rec)
+		if got := fmt.Sprint(share.Devices, " ", ok); got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
 }

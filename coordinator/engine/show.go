@@ -432,6 +432,9 @@ func (e *Engine) Status(ctx context.Context) (v StatusView, err error) {
 				v.Warnings = append(v.Warnings, fmt.Sprintf("node %s: %s", n.id, n.drift))
 			}
 		}
+		for _, w := range s.openWindows {
+			v.Warnings = append(v.Warnings, fmt.Sprintf("maintenance %s of %s from %s to %s: %s", w.id, w.record.scope(), moment(w.record.From), moment(w.record.Until), w.record.Message))
+		}
 		if s.config.Revision == 0 {
 			v.Warnings = append(v.Warnings, "no configuration is set")
 		}

@@ -367,6 +367,9 @@ func (x *explainer) roomText(sh *shape, near *node) string {
 	if near == nil {
 		return text
 	}
+	if b := sh.party.booking; b != nil && near.fits(&near.now, sh.need, sh.workflow) {
+		return text + ", " + x.s.c.leftOf(b)
+	}
 	return text + ", nearest node " + x.s.c.lacks(near, sh, &near.now) + heldFor(near)
 }
 

@@ -558,27 +558,3 @@ func (c *cluster) bookingOf(r *Reservation, s *shape) (*booking, *Verdict) {
 	return nil, &Verdict{Reason: ReasonReservation, Rule: 10, Text: fmt.Sprintf(
 		"reservation %s has begun, and definition %s has not as many nodes in use", r.called(), r.Definition)}
 }
-
-// reservedVerdict is for work that would have room if it were not reserved, nil if nothing reserved is in the way.
-func (x *explainer) reservedVerdict(sh *shape) *Verdict {
-	if len(x.s.c.bookings) == 0 || sh.q.class != coordinator.ClassOnDemand {
-		return nil
-	}
-	for _, def := range sh.defs {
-		look := search{c: x.s.c, shape: sh, party: &party{class: coordinator.ClassBatch}, want: sh.count, found: x.s.found[:0]}
-		complete := look.walk(def.root)
-		x.s.found = look.found
-		if !complete {
-			continue
-		}
-		for _, n := range look.found {
-			for i := range n.booked {
-				b := n.booked[i].of
-				return &Verdict{Reason: ReasonReservation, Rule: 11, Nearest: n.id, Text: fmt.Sprintf(
-					"there is room on %s, but it is reserved from %s to %s", n.id,
-					b.From.UTC().Format(momentLayout), b.Until.UTC().Format(momentLayout))}
-			}
-		}
-	}
-	return nil
-}
