@@ -84,7 +84,8 @@ type Engine struct {
 	nextPass    time.Time // no scheduling pass before: passes take at most a fifth of the loop's time
 	lastTurn    time.Time // end of the last turn
 	pace        time.Duration
-	fullUntil   time.Time // the store was full: nothing is written before
+	together    *[]*command // requests that wait for one turn, nil: each has its own
+	fullUntil   time.Time   // the store was full: nothing is written before
 }
 
 // A turn follows the last after three times as long as that one took, within these bounds: under load, what
@@ -334,10 +335,7 @@ func (e *Engine) doView(ctx context.Context, apply func(*tx) error, read func(*s
 
 func (e *Engine) send(ctx context.Context, c *command) error {
 	if e.opt.Inline {
-		if err := e.turn(ctx, []*command{c}, false); err != nil {
-			return err
-		}
-		return c.err
+		return e.inline(ctx, c)
 	}
 	stopped := coordinator.Errorf(coordinator.ErrUnavailable, "reach the scheduler", "the coordinator is stopping")
 	select {

@@ -234,6 +234,41 @@ func TestInlineIsRun(t *testing.T) {
 	}
 }
 
+// TestTogether: what two nodes report in one turn is what they report in two, with fewer writes.
+func TestTogether(t *testing.T) {
+	p := play(t, true)
+	p.join("n2", 2)
+	commits := p.store.Commits()
+	id := p.start("version: v1\nname: wide\njobs:\n  x: {command: [x], resource: {cpu: {cores: 1}}, multinode: {nodes: 2}}\n")
+	apart := p.store.Commits() - commits
+	v, err := p.engine.Workflow(t.Context(), p.admin, string(id))
+	p.must(err)
+	if v.Status != coordinator.StatusRunning {
+		t.Fatalf("the workflow is %s", v.Status)
+	}
+	commits = p.store.Commits()
+	p.must(p.engine.Together(t.Context(), func() error {
+		for _, node := range v.Jobs[0].Nodes {
+			end := RunStatus{Run: v.Jobs[0].ID.Run(1), State: RunEnded, Cause: CauseExited, Ended: p.now}
+			if err := p.nodes[node].RunStatus(t.Context(), []RunStatus{end}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	if n := p.store.Commits() - commits; n != 1 || apart < 3 {
+		t.Errorf("%d writes for both ends, %d before", n, apart)
+	}
+	if v, err = p.engine.Workflow(t.Context(), p.admin, string(id)); err != nil || v.Status != coordinator.StatusFinished {
+		t.Errorf("the workflow is %s, %v", v.Status, err)
+	}
+	p.nodes["n1"].Close()
+	refused := p.engine.Together(t.Context(), func() error { return p.nodes["n1"].RunStatus(t.Context(), nil) })
+	if refused == nil {
+		t.Error("a report of a stream that is over was taken")
+	}
+}
+
 // TestDue tells a caller that owns the clock when to come back.
 func TestDue(t *testing.T) {
 	p := play(t, true)

@@ -109,6 +109,14 @@ func (w *world) join(ctx context.Context, n *Node) error {
 
 // pump has the nodes do what they were told, and reports whether there was anything.
 func (w *world) pump(ctx context.Context) (told bool, err error) {
+	err = w.engine.Together(ctx, func() error {
+		told, err = w.obey(ctx)
+		return err
+	})
+	return told, err
+}
+
+func (w *world) obey(ctx context.Context) (told bool, err error) {
 	for _, h := range w.hosts {
 		messages := h.session.Take()
 		if len(messages) == 0 {
@@ -225,6 +233,10 @@ func (w *world) stop(m *engine.StopRun) {
 
 // endRuns ends what is over now.
 func (w *world) endRuns(ctx context.Context) error {
+	return w.engine.Together(ctx, func() error { return w.tellEnds(ctx) })
+}
+
+func (w *world) tellEnds(ctx context.Context) error {
 	for len(w.ends) > 0 && !w.ends[0].ends.After(w.now) {
 		r := heap.Pop(&w.ends).(*run)
 		delete(w.runs, r.id)

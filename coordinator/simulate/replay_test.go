@@ -133,12 +133,12 @@ definitions:
 	if err != nil {
 		t.Fatal(err)
 	}
-	var reserved map[string]string // group by node and GPU
+	if err := w.prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	reserved := reservedGPUs(t, w)
 	onReserved, outside := 0, 0
 	w.begun = func(r *run) {
-		if reserved == nil {
-			reserved = reservedGPUs(t, w)
-		}
 		for _, k := range r.ranks {
 			for _, g := range k.gpus {
 				switch owner := reserved[string(k.host.node.ID)+" "+address(g)]; {
@@ -154,7 +154,10 @@ definitions:
 			}
 		}
 	}
-	result, err := w.replay(t.Context())
+	if err := w.play(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	result, err := w.result(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +204,7 @@ func promised(t *testing.T, result *Result) {
 	}
 }
 
-// reservedGPUs lists what the reservations have, by node and address.
+// reservedGPUs lists whose the reserved GPUs are: the group by node and address.
 func reservedGPUs(t *testing.T, w *world) map[string]string {
 	t.Helper()
 	out := map[string]string{}
