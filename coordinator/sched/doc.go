@@ -105,11 +105,12 @@
 // never undone by the one that it displaced.
 //
 // Among up to 12 candidates, on a node or for a gang in a definition, every set is weighed. On one node with more of them up
-// to 5,000 sets are, smallest first, so the set is the smallest and cheapest one where it has up to 3 of 30 victims, 4 of 19 or 5 of 14, or where fewer can be seen not to
+// to 5,000 sets are, smallest first, so the set is the smallest and cheapest one where it has up to 3 of 31 victims, 4 of 18 or 5 of 15, or where fewer can be seen not to
 // do. Past that, those that free most are taken until it fits and given back where they are not needed. For a gang with more candidates the 64 nodes, and four for each that it wants, that
 // may cost least are cleared in their own cheapest ways, again and again the one that opens most nodes for each victim. That is the smallest set where no
 // victim is on two nodes and the estimate of what a node costs by amounts alone is right; with victims that are gangs themselves it is the known greedy
-// cover, up to about 1 + ln(nodes) times as many. An example: victims A on nodes 1 to 4, B on 5 to 8, and C on 1, 2, 3, 5, 6, 7, D on 4, E on 8, for a gang of eight: C, D, E go where A and B would do.
+// cover of what each node loses least with, which can be several times as many. An example: victims A on nodes 1 to 4, B on 5 to 8, and, started later, C on 1, 2, 3, 5, 6, 7, D on 4, E on 8, for
+// a gang of eight, each of whose nodes has room once one of its victims is gone: C, D, E go where A and B would do.
 // In every case nobody in the set is killed in vain: with any one of them spared it would not fit.
 //
 // Kills and hold are one plan. What is held is taken for everybody else at once, what is free of it too;

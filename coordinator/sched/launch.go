@@ -361,10 +361,18 @@ func (p *provision) release() {
 
 // retire takes what is given up out of use.
 func (s *Scheduler) retire() {
+	c := s.c
 	for _, r := range s.releases {
-		n := s.c.nodes[r.Node].spec
-		n.Schedulable, n.Why = false, "released"
-		s.c.setNode(&n)
+		n := c.nodes[r.Node]
+		was := n.spec
+		c.unindex(n)
+		n.spec.Schedulable, n.spec.Why, n.schedulable = false, "released", false
+		c.alter(n.def)
+		c.note(move{kind: moveOther, undo: func() {
+			n.spec, n.schedulable = was, true
+			c.alter(n.def)
+			c.touch(n)
+		}})
 	}
 }
 

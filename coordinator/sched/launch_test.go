@@ -105,10 +105,16 @@ func TestLaunchesAreWhatIsNeeded(t *testing.T) {
 	launches, failures, releases := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawClouds(t)
-		f, rest := &fate{troubles: between(t, "troubles", 0, 6)}, 0
+		f, rest := &fate{s: load(&s), told: s, troubles: between(t, "troubles", 0, 6)}, 0
 		for range 800 {
 			s.Nodes = idleSince(s)
+			f.follow(s)
+			f.whatIf(t, s)
 			plan := Decide(s)
+			if got := f.s.Decide(s.Now); !sameDecision(got, plan) {
+				t.Fatalf("incremental\n got %+v\nwant %+v\nof %+v", got, plan, s)
+			}
+			f.told = Apply(s, plan)
 			if broken := checkPlan(s, plan) + checkLaunches(s, plan); broken != "" {
 				t.Fatalf("%s\nplan %+v\nof %+v", broken, plan, s)
 			}
@@ -156,7 +162,61 @@ func TestLaunchesAreWhatIsNeeded(t *testing.T) {
 }
 
 // fate is what becomes of launches.
-type fate struct{ troubles, failures, next int }
+type fate struct {
+	troubles, failures, next int
+
+	s    *Scheduler // that is told what changes
+	told Snapshot
+}
+
+// follow tells of what has changed.
+func (f *fate) follow(s Snapshot) {
+	for _, n := range f.told.Nodes {
+		if !slices.ContainsFunc(s.Nodes, func(o Node) bool { return o.ID == n.ID }) {
+			f.s.RemoveNode(n.ID)
+		}
+	}
+	for _, n := range s.Nodes {
+		f.s.SetNode(n)
+	}
+	for _, o := range s.Offers {
+		f.s.SetOffer(o)
+	}
+	for _, l := range f.told.Launching {
+		if !slices.ContainsFunc(s.Launching, func(o Launch) bool { return o.Key == l.Key }) {
+			f.s.DropLaunching(l.Key)
+		}
+	}
+	for _, p := range f.told.Placements {
+		if !slices.ContainsFunc(s.Placements, func(o Placement) bool { return o.ID == p.ID }) {
+			f.s.End(p.ID)
+		}
+	}
+	for i, r := range s.Requests {
+		if i >= len(f.told.Requests) || !reflect.DeepEqual(r, f.told.Requests[i]) {
+			f.s.Submit(r)
+		}
+	}
+}
+
+// whatIf compares the answer about one more request with what a fresh scheduler does with it.
+func (f *fate) whatIf(t *rapid.T, s Snapshot) {
+	r := drawClouds(t).Requests[0]
+	r.ID, r.Submitted = "one-more", s.Now
+	got, _ := f.s.WhatIf(r, s.Now)
+	s.Requests = append(slices.Clone(s.Requests), r)
+	want := Decide(s)
+	i := slices.IndexFunc(want.Waits, func(w Wait) bool { return w.ID == r.ID })
+	launches := slices.DeleteFunc(slices.Clone(want.Launches), func(l Launch) bool { return !slices.Contains(l.For, r.ID) })
+	if (got.Start == nil) != (i >= 0) || i >= 0 && (!reflect.DeepEqual(got.Wait, want.Waits[i]) || len(launches) > 0 && !reflect.DeepEqual(got.Launches, launches)) {
+		t.Fatalf("what if %+v\n got %+v\nwant %+v", r, got, want)
+	}
+}
+
+func sameDecision(a, b Plan) bool {
+	return reflect.DeepEqual(a.Starts, b.Starts) && reflect.DeepEqual(a.Launches, b.Launches) && reflect.DeepEqual(a.Releases, b.Releases) &&
+		reflect.DeepEqual(a.Preempts, b.Preempts) && reflect.DeepEqual(a.Stops, b.Stops)
+}
 
 // arrive makes nodes ready that are due, or has their launches fail.
 func (f *fate) arrive(t *rapid.T, s *Snapshot) {

@@ -362,3 +362,42 @@ func reversed[T any](list []T) []T {
 	slices.Reverse(list)
 	return list
 }
+
+// TestGreedyCoverIsNotTheSmallest is the example of the package comment: past twelve candidates, a gang whose victims are on several nodes may end more of them than
+// would have to. Nobody of them is killed in vain.
+func TestGreedyCoverIsNotTheSmallest(t *testing.T) {
+	s := Snapshot{Now: epoch, Definitions: []Definition{{ID: "d"}}, Config: Config{PreemptionNotice: time.Minute}}
+	run := func(id string, ago time.Duration, nodes ...int) {
+		p := Placement{ID: coordinator.AllocationID(id), Workflow: coordinator.WorkflowID(id), Class: coordinator.ClassBatch, Started: epoch.Add(-ago),
+			Resources: coordinator.Resources{Devices: map[string]uint32{"gpu": 1}}, PreemptionsLeft: -1}
+		for _, n := range nodes {
+			p.Nodes = append(p.Nodes, coordinator.NodeID(fmt.Sprintf("n%02d", n)))
+		}
+		s.Placements = append(s.Placements, p)
+	}
+	for i := 1; i <= 13; i++ {
+		s.Nodes = append(s.Nodes, Node{ID: coordinator.NodeID(fmt.Sprintf("n%02d", i)), Definition: "d", Cores: 8, Devices: map[string]uint32{"gpu": 2}, Schedulable: true})
+	}
+	run("a", time.Hour, 1, 2, 3, 4)
+	run("b", time.Hour, 5, 6, 7, 8)
+	run("c", time.Minute, 1, 2, 3, 5, 6, 7)
+	run("d", time.Minute, 4)
+	run("e", time.Minute, 8)
+	for i := 9; i <= 13; i++ {
+		run(fmt.Sprint("x", i), time.Hour, i)
+		run(fmt.Sprint("y", i), time.Hour, i)
+	}
+	s.Requests = []Request{{ID: "gang", Workflow: "gang", Class: coordinator.ClassOnDemand, Submitted: epoch, Nodes: 8, Admissible: []coordinator.DefinitionID{"d"},
+		Resources: coordinator.Resources{Devices: map[string]uint32{"gpu": 1}}}}
+	plan := Decide(s)
+	var got []coordinator.AllocationID
+	for _, v := range plan.Preempts[0].Victims {
+		got = append(got, v.ID)
+	}
+	if !slices.Equal(got, []coordinator.AllocationID{"c", "d", "e"}) {
+		t.Errorf("%v give way", got)
+	}
+	if broken := checkPreempts(s, plan); broken != "" {
+		t.Error(broken)
+	}
+}

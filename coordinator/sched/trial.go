@@ -292,6 +292,7 @@ func (s *Scheduler) WhatIf(r Request, now time.Time) (Prospect, bool) {
 		}
 	}
 	s.seclude(s.preempts)
+	s.retire()
 	p.Wait, _ = s.Explain(r.ID, now)
 	return p, true
 }
