@@ -375,7 +375,7 @@ func (a *app) explainWorkflow(cmd *cobra.Command, args []string) error {
 			rule = fmt.Sprintf("scheduling rule %d", j.GetReason().GetRule())
 		}
 		if err := a.describe(r, "", []field{
-			{"Job", j.GetName()}, {"Status", j.GetStatus()}, {"Class", j.GetClass()}, {"Because", because}, {"Rule", rule},
+			{"Job", j.GetName()}, {"Status", j.GetStatus()}, {"Class", j.GetClass()}, {"Reservation", j.GetReservation()}, {"Because", because}, {"Rule", rule},
 			{"Blocked by", strings.Join(j.GetReason().GetBlocking(), ", ")}, {"Nearest node", j.GetReason().GetNearestNode()},
 			{"Ahead", nonzero(j.GetAhead())},
 		}, t); err != nil {
