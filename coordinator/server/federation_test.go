@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"substrate/coordinator"
 	"substrate/coordinator/engine"
@@ -424,3 +426,14 @@ func TestAWorkflowIsRoutedAndSeenThroughTheFederate(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func listenLoopback(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func codeOf(err error) codes.Code { return status.Code(err) }
