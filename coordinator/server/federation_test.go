@@ -21,6 +21,7 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/engine"
+	"substrate/coordinator/federation"
 	"substrate/coordinator/logs"
 	"substrate/coordinator/store"
 	"substrate/hwinfo"
@@ -33,6 +34,7 @@ type site struct {
 	name     string
 	store    store.Store
 	engine   *engine.Engine
+	living   atomic.Pointer[engine.Engine] // the same, for nodes
 	federate *Federate
 	address  string // of the federation port
 	token    string // the administrator's
@@ -40,8 +42,7 @@ type site struct {
 	api      string
 	url      string
 	stop     func()
-	// behind sees every connection to the federation port; nil lets all through.
-	gate *gateListener
+	gate     *gateListener
 }
 
 // clients are the API as one user.
@@ -116,6 +117,7 @@ func (s *site) start(federate bool, api, federationPort string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	s.living.Store(s.engine)
 	var running []chan error
 	run := func(f func() error) {
 		done := make(chan error, 1)
@@ -251,7 +253,7 @@ func (s *site) node(name string, cores int) {
 }
 
 func (s *site) serveNode(ctx context.Context, name string, cores int) {
-	ses, err := s.engine.Connect(ctx, coordinator.NodeID(name), engine.Hello{Version: "test", BootID: "boot", RunsAsCaller: true})
+	ses, err := s.living.Load().Connect(ctx, coordinator.NodeID(name), engine.Hello{Version: "test", BootID: "boot", RunsAsCaller: true})
 	if err != nil {
 		return
 	}
@@ -437,3 +439,26 @@ func listenLoopback(t *testing.T) net.Listener {
 }
 
 func codeOf(err error) codes.Code { return status.Code(err) }
+
+func engineUser(u *apiv1.User) coordinator.UserID { return coordinator.UserID(u.GetId()) }
+
+func engineOrg(id federation.Identity) coordinator.OrganizationID {
+	return coordinator.OrganizationID(id.Organization.ID)
+}
+
+func engineGroup(id federation.Identity) coordinator.GroupID { return coordinator.GroupID(id.Group.ID) }
+
+func userNamed(t *testing.T, s *site, name string) *apiv1.User {
+	t.Helper()
+	r, err := s.admin().ListUsers(t.Context(), &apiv1.ListUsersRequest{Organization: "lab"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, u := range r.GetUsers() {
+		if u.GetName() == name {
+			return u
+		}
+	}
+	t.Fatalf("there is no user %s", name)
+	return nil
+}
