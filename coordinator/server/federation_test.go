@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -153,12 +154,7 @@ func (s *site) start(federate bool, api, federationPort string) {
 			s.t.Fatal(err)
 		}
 	}
-	stopped := false
-	s.stop = func() {
-		if stopped {
-			return
-		}
-		stopped = true
+	s.stop = sync.OnceFunc(func() {
 		_ = srv.Close()
 		if fed != nil {
 			fed.Stop()
@@ -168,13 +164,18 @@ func (s *site) start(federate bool, api, federationPort string) {
 			_ = s.federate.Close()
 		}
 		_ = handler.Close()
-		for _, done := range running {
-			if err := <-done; err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) {
-				s.t.Errorf("%s: %v", s.name, err)
-			}
+		s.await(running)
+	})
+	s.t.Cleanup(s.stop)
+}
+
+// await has what was running end.
+func (s *site) await(running []chan error) {
+	for _, done := range running {
+		if err := <-done; err != nil && !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, grpc.ErrServerStopped) {
+			s.t.Errorf("%s: %v", s.name, err)
 		}
 	}
-	s.t.Cleanup(s.stop)
 }
 
 func (s *site) serveFederation(address string, run func(func() error)) *grpc.Server {
