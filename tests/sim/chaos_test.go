@@ -48,6 +48,8 @@ func (w *world) unleash() {
 	w.repeat(3*time.Hour, w.breakNode)
 	w.repeat(2*time.Hour, w.slowDown)
 	w.repeat(2*time.Hour, w.closeNode)
+	w.repeat(4*time.Hour, w.reserve)
+	w.repeat(7*time.Hour, w.maintain)
 	w.repeat(4*time.Hour, w.reconfigure)
 	w.repeat(2*time.Hour, w.regroup)
 	w.repeat(time.Hour, w.changeMind)
@@ -198,6 +200,64 @@ func (w *world) reconfigure() {
 		if err != nil {
 			w.fail("a good configuration is refused: %v", err)
 		}
+	})
+}
+
+// reserve gives a group GPUs for some hours, and has it use them. What is not there to give is refused.
+func (w *world) reserve() {
+	w.mu.Lock()
+	p := w.feed.people[w.chaos.IntN(len(w.feed.people))]
+	w.sequence++
+	from := time.Now().Add(w.drawn(time.Minute, time.Hour))
+	in := engine.NewReservation{
+		Name: fmt.Sprint("room-", w.sequence), Organization: "default", Group: p.group, GPUs: uint32(1 + w.chaos.IntN(3)),
+		Definition: []coordinator.DefinitionID{"islands", "pairs"}[w.chaos.IntN(2)],
+		From:       from, Until: from.Add(w.drawn(time.Hour, 4*time.Hour)),
+	}
+	in.IdempotencyKey = in.Name
+	w.mu.Unlock()
+	w.ask(func() {
+		err := w.request(w.feed.admin, in.Name, func(ctx context.Context, e *engine.Engine, c engine.Caller) error {
+			_, _, err := e.CreateReservation(ctx, c, in)
+			return err
+		})
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.step("%s reserves %d GPUs of %s as %s: %v", p.name, in.GPUs, in.Definition, in.Name, err)
+		if err != nil {
+			return
+		}
+		w.count("reservations")
+		for range 1 + w.feed.rng.IntN(3) {
+			fl := w.feed.reserved(p, in.Name, int(in.GPUs))
+			w.after(w.drawn(time.Second, time.Until(in.Until)), func() { w.ask(func() { w.feed.submit(fl) }) })
+			w.after(time.Until(in.Until)+time.Minute, func() {
+				if fl.answered {
+					w.ask(func() { w.feed.cancel(fl, "") }) // nothing else gives it room any more
+				}
+			})
+		}
+	})
+}
+
+// maintain announces maintenance of a node at short notice.
+func (w *world) maintain() {
+	w.mu.Lock()
+	n := w.anyNode()
+	w.sequence++
+	from := time.Now().Add(w.drawn(time.Minute, time.Hour))
+	in := engine.NewMaintenance{Nodes: []coordinator.NodeID{coordinator.NodeID(n.id)}, From: from, Until: from.Add(w.drawn(10*time.Minute, time.Hour)),
+		Message: "fans", Emergency: true, IdempotencyKey: fmt.Sprint("fans-", w.sequence)}
+	w.mu.Unlock()
+	w.ask(func() {
+		err := w.request(w.feed.admin, in.IdempotencyKey, func(ctx context.Context, e *engine.Engine, c engine.Caller) error {
+			_, _, err := e.AnnounceMaintenance(ctx, c, in)
+			return err
+		})
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.count("maintenance")
+		w.step("%s is maintained from %s until %s: %v", n.id, stamp(in.From.Sub(w.began)), stamp(in.Until.Sub(w.began)), err)
 	})
 }
 

@@ -25,6 +25,7 @@ type judge struct {
 	changed   time.Time                                      // priorities, lists or settings last changed
 	groups    map[coordinator.GroupID]int32
 	active    map[coordinator.AllocationID]*allocation
+	windows   map[string]windowRecord
 	numbers   map[uint64]bool // of events
 	sequence  uint64          // the newest event of an earlier write
 	newest    uint64
@@ -39,7 +40,7 @@ func newJudge(w *world) *judge {
 		holds: map[coordinator.AllocationID]*holdRecord{}, told: map[coordinator.RunID]coordinator.AllocationID{},
 		procs: map[coordinator.RunID]map[string]*process{}, live: map[string]map[coordinator.RunID]*vrun{},
 		taken: map[[2]string]time.Time{}, groups: map[coordinator.GroupID]int32{}, active: map[coordinator.AllocationID]*allocation{},
-		numbers: map[uint64]bool{}, known: map[string]settings{}}
+		windows: map[string]windowRecord{}, numbers: map[uint64]bool{}, known: map[string]settings{}}
 }
 
 // The records as they are on disk; only what is judged.
@@ -94,6 +95,23 @@ type holdRecord struct {
 type heldShare struct {
 	Node    string   `json:"node"`
 	Devices []string `json:"devices"`
+}
+
+type windowRecord struct {
+	Nodes []string  `json:"nodes"`
+	From  time.Time `json:"from"`
+	Until time.Time `json:"until"`
+	Ended time.Time `json:"ended"`
+}
+
+// maintained reports whether a node is in maintenance at some moment between two.
+func (j *judge) maintained(id string, from, to time.Time) bool {
+	for _, w := range j.windows {
+		if slices.Contains(w.Nodes, id) && w.From.Before(to) && from.Before(w.Until) && (w.Ended.IsZero() || from.Before(w.Ended)) {
+			return true
+		}
+	}
+	return false
 }
 
 type nodeRecord struct {
@@ -179,6 +197,10 @@ func (j *judge) read(op store.Op, touched map[string]bool) {
 		var rec nodeRecord
 		decode(&rec)
 		j.node(rest, rec)
+	case "maintenance":
+		var rec windowRecord
+		decode(&rec)
+		j.windows[rest] = rec
 	case "workflow":
 		rec := &workflowRecord{}
 		decode(rec)

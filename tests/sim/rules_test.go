@@ -33,6 +33,9 @@ func (j *judge) placed(a *allocation, was allocRecord) {
 			j.w.fail("%s gets GPUs %v on %s, it asked for %d", a.id, r.Devices, r.Node, gpus)
 		}
 		seen[r.Node] = true
+		if until := a.record.Placed.Add(a.spec.Walltime); a.spec.Walltime > 0 && j.maintained(r.Node, a.record.Placed, until) {
+			j.w.fail("%s is placed on %s until %s at the latest, in maintenance", a.id, r.Node, stamp(until.Sub(j.w.began)))
+		}
 		for _, h := range j.promised(a.id, r) {
 			j.w.fail("%s gets what is held for %s on %s", a.id, h, r.Node)
 		}
@@ -67,6 +70,9 @@ func (j *judge) allFinished(flow coordinator.WorkflowID, name string) bool {
 	return a == nil || a.spec.Array != nil || a.record.Status == coordinator.StatusFinished
 }
 
+// clockSlip is how long after a turn decided what it writes may become durable.
+const clockSlip = 10 * time.Second
+
 // notice: who is asked to end stands in a plan that is durable before it, or on a node that is drained.
 func (j *judge) notice(a *allocation, was allocRecord) {
 	j.w.count("victims")
@@ -74,7 +80,7 @@ func (j *judge) notice(a *allocation, was allocRecord) {
 		return
 	}
 	for _, r := range a.record.Ranks {
-		if n := j.w.node(r.Node); n != nil && n.scheduling == "draining" && a.spec.Class == coordinator.ClassBatch {
+		if n := j.w.node(r.Node); n != nil && (n.scheduling == "draining" || j.maintained(r.Node, time.Now().Add(-clockSlip), time.Now())) && a.spec.Class == coordinator.ClassBatch {
 			return
 		}
 	}
@@ -131,6 +137,8 @@ func (j *judge) spared(holder, victim *allocation, at time.Time) string {
 	switch {
 	case victim.spec.Class == coordinator.ClassReserved:
 		return "it is reserved work"
+	case holder.spec.Class == coordinator.ClassReserved && victim.spec.Class == coordinator.ClassBatch:
+		return "" // on its own room; that nothing shields
 	case at.Sub(since) < j.now.minRun:
 		return "it has run for " + at.Sub(since).String()
 	case most != nil && victim.record.Preempted >= *most:
