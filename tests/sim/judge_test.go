@@ -14,25 +14,27 @@ import (
 // judge reads every durable write and sees every process of every node. It knows the rules, and nothing of how the
 // coordinator keeps them. world.mu guards it.
 type judge struct {
-	w         *world
-	workflows map[coordinator.WorkflowID]*workflowRecord
-	allocs    map[coordinator.AllocationID]*allocation
-	holds     map[coordinator.AllocationID]*holdRecord
-	told      map[coordinator.RunID]coordinator.AllocationID // notices of plans, by whom they are for
-	procs     map[coordinator.RunID]map[string]*process      // what really ran, by node
-	live      map[string]map[coordinator.RunID]*vrun         // what runs now, by node
-	taken     map[[2]string]time.Time                        // who took whose room by group, last
-	changed   time.Time                                      // priorities, lists or settings last changed
-	groups    map[coordinator.GroupID]int32
-	active    map[coordinator.AllocationID]*allocation
-	windows   map[string]windowRecord
-	numbers   map[uint64]bool // of events
-	sequence  uint64          // the newest event of an earlier write
-	newest    uint64
-	cluster   string
-	known     map[string]settings // by text
-	now       settings
-	loose     time.Duration // the shortest notice of any configuration so far
+	w            *world
+	workflows    map[coordinator.WorkflowID]*workflowRecord
+	allocs       map[coordinator.AllocationID]*allocation
+	holds        map[coordinator.AllocationID]*holdRecord
+	told         map[coordinator.RunID]coordinator.AllocationID // notices of plans, by whom they are for
+	procs        map[coordinator.RunID]map[string]*process      // what really ran, by node
+	live         map[string]map[coordinator.RunID]*vrun         // what runs now, by node
+	taken        map[[2]string]time.Time                        // who took whose room by group, last
+	changed      time.Time                                      // priorities, lists or settings last changed
+	groups       map[coordinator.GroupID]int32
+	active       map[coordinator.AllocationID]*allocation
+	windows      map[string]windowRecord
+	leaving      map[coordinator.RunID]bool // somebody's plan waits for their end, whether asked for or natural
+	reservations map[string]reservationRecord
+	numbers      map[uint64]bool // of events
+	sequence     uint64          // the newest event of an earlier write
+	newest       uint64
+	cluster      string
+	known        map[string]settings // by text
+	now          settings
+	loose        time.Duration // the shortest notice of any configuration so far
 }
 
 func newJudge(w *world) *judge {
@@ -40,7 +42,7 @@ func newJudge(w *world) *judge {
 		holds: map[coordinator.AllocationID]*holdRecord{}, told: map[coordinator.RunID]coordinator.AllocationID{},
 		procs: map[coordinator.RunID]map[string]*process{}, live: map[string]map[coordinator.RunID]*vrun{},
 		taken: map[[2]string]time.Time{}, groups: map[coordinator.GroupID]int32{}, active: map[coordinator.AllocationID]*allocation{},
-		windows: map[string]windowRecord{}, numbers: map[uint64]bool{}, known: map[string]settings{}}
+		windows: map[string]windowRecord{}, leaving: map[coordinator.RunID]bool{}, reservations: map[string]reservationRecord{}, numbers: map[uint64]bool{}, known: map[string]settings{}}
 }
 
 // The records as they are on disk; only what is judged.
@@ -95,6 +97,11 @@ type holdRecord struct {
 type heldShare struct {
 	Node    string   `json:"node"`
 	Devices []string `json:"devices"`
+}
+
+type reservationRecord struct {
+	Definition string    `json:"definition"`
+	Until      time.Time `json:"until"`
 }
 
 type windowRecord struct {
@@ -197,6 +204,10 @@ func (j *judge) read(op store.Op, touched map[string]bool) {
 		var rec nodeRecord
 		decode(&rec)
 		j.node(rest, rec)
+	case "reservation":
+		var rec reservationRecord
+		decode(&rec)
+		j.reservations[rest] = rec
 	case "maintenance":
 		var rec windowRecord
 		decode(&rec)
