@@ -57,6 +57,8 @@ type Options struct {
 	Ask func(ctx context.Context, root string) (hwinfo.Answers, []hwinfo.Warning)
 	// Ready is called once, after the first hardware report went out. It may be nil.
 	Ready func()
+	// Identity is renewed while the agent runs; nil: TLS is all there is.
+	Identity Renewable
 	// Dial replaces the network in tests.
 	Dial func(context.Context, string) (net.Conn, error)
 	// Channel replaces network and encryption in simulations: it makes the connection of one stream.
@@ -169,7 +171,10 @@ func (a *Agent) connectLoop(ctx context.Context) {
 	limit := min(backoffMin, a.opts.ReconnectMax)
 	for {
 		began := time.Now()
-		err := a.session(ctx)
+		err := a.ensure(ctx)
+		if err == nil {
+			err = a.session(ctx)
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -179,9 +184,9 @@ func (a *Agent) connectLoop(ctx context.Context) {
 		wait := a.opts.Jitter(limit)
 		limit = min(2*limit, a.opts.ReconnectMax)
 		attrs := []any{"coordinator", a.opts.Coordinator, "error", err, "retry", wait.Round(time.Millisecond)}
-		var told *answer
-		if errors.As(err, &told) && told.hint != "" {
-			attrs = append(attrs, "hint", told.hint)
+		var told interface{ Hint() string }
+		if errors.As(err, &told) && told.Hint() != "" {
+			attrs = append(attrs, "hint", told.Hint())
 		}
 		a.opts.Log.Warn("no stream to the coordinator", attrs...)
 		select {
@@ -263,5 +268,8 @@ func (a *Agent) session(ctx context.Context) error {
 		cancel() // or Recv waits for ever
 		return err
 	})
+	if a.opts.Identity != nil {
+		g.Go(func() error { return a.renew(ctx, agentv1.NewAgentClient(conn)) })
+	}
 	return g.Wait()
 }

@@ -30,6 +30,7 @@ type Join struct {
 	Coordinator string // host:port
 	Dir         string // identity directory
 	Node        string // the name to ask for
+	Launch      string // what started this machine calls it so; "" for none
 	// Token is read only when it is needed; it returns "" when there is none.
 	Token func() (string, error)
 	Log   *slog.Logger
@@ -89,7 +90,7 @@ func (j Join) insist(ctx context.Context, token identity.Token, key identity.Key
 	if err != nil {
 		return nil, err
 	}
-	req := &agentv1.JoinRequest{Token: token.Proof, Node: j.Node, Csr: csr}
+	req := &agentv1.JoinRequest{Token: token.Proof, Node: j.Node, Csr: csr, Launch: j.Launch}
 	for limit := backoffMin; ; limit = min(2*limit, DefaultReconnectMax) {
 		answer, err := j.ask(ctx, token.Pin, req)
 		if err == nil {

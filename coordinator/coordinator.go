@@ -5,6 +5,7 @@ package coordinator
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -167,20 +168,39 @@ type Group struct {
 	Replica      *Replica       `json:"replica,omitempty"`
 }
 
-// User belongs to one organisation and at least one group. UnixUser is the account
+// User belongs to one organisation, and to groups of it. UnixUser is the account
 // its jobs run as; empty is unmapped and refused unless the node runs jobs as its caller.
 type User struct {
 	ID           UserID         `json:"id"`
-	Organization OrganizationID `json:"organization"`
+	Organization OrganizationID `json:"organization"` // "" for one that was taken out of its organisation
 	Name         string         `json:"name"`
 	Email        string         `json:"email,omitempty"`
 	Groups       []GroupID      `json:"groups"` // the first is the default
 	Priority     int32          `json:"priority,omitempty"`
 	Admin        bool           `json:"admin,omitempty"` // cluster-admin
+	Role         Role           `json:"role,omitempty"`  // in the organisation
+	Owns         []GroupID      `json:"owns,omitempty"`  // the groups it is an owner of, each also in Groups
+	Disabled     bool           `json:"disabled,omitempty"`
 	UnixUser     string         `json:"unix_user,omitempty"`
 	Created      time.Time      `json:"created"`
 	Set          uint64         `json:"set,omitempty"` // revision of priority and identity
 	Replica      *Replica       `json:"replica,omitempty"`
+}
+
+// Role is what a member of an organisation or of a group may do there.
+type Role uint8
+
+const (
+	RoleMember Role = iota // reads, and submits work
+	RoleOwner              // manages it
+)
+
+// GroupRole is the user's role in a group it is a member of.
+func (u *User) GroupRole(id GroupID) Role {
+	if slices.Contains(u.Owns, id) {
+		return RoleOwner
+	}
+	return RoleMember
 }
 
 // Owner is who a workflow belongs to, as it stood at submission.

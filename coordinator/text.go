@@ -39,6 +39,7 @@ func statusWords() words {
 func affinityWords() words  { return words{"none", "core", "socket", "numa"} }
 func exclusiveWords() words { return words{"none", "job", "workflow"} }
 func restartWords() words   { return words{"never", "on-node-fault", "always"} }
+func roleWords() words      { return words{"member", "owner"} }
 
 func (c Class) String() string         { return classWords().text(uint8(c)) }
 func (k Kind) String() string          { return kindWords().text(uint8(k)) }
@@ -46,6 +47,8 @@ func (s Status) String() string        { return statusWords().text(uint8(s)) }
 func (a Affinity) String() string      { return affinityWords().text(uint8(a)) }
 func (e Exclusive) String() string     { return exclusiveWords().text(uint8(e)) }
 func (r RestartPolicy) String() string { return restartWords().text(uint8(r)) }
+
+func (r Role) String() string { return roleWords().text(uint8(r)) }
 
 func (c Class) MarshalText() ([]byte, error)         { return []byte(c.String()), nil }
 func (k Kind) MarshalText() ([]byte, error)          { return []byte(k.String()), nil }
@@ -87,5 +90,12 @@ func (e *Exclusive) UnmarshalText(b []byte) error {
 func (r *RestartPolicy) UnmarshalText(b []byte) error {
 	v, err := restartWords().parse("restart policy", string(b))
 	*r = RestartPolicy(v)
+	return err
+}
+
+func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+func (r *Role) UnmarshalText(b []byte) error {
+	v, err := roleWords().parse("role", string(b))
+	*r = Role(v)
 	return err
 }

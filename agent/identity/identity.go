@@ -166,10 +166,11 @@ func (id *Identity) Valid(now time.Time) error {
 // Expires is the end of the certificate.
 func (id *Identity) Expires() time.Time { return id.leaf.NotAfter }
 
-// RenewAt is when two thirds of the certificate's life are over: a renewal that fails has the
-// last third to succeed.
-func (id *Identity) RenewAt() time.Time {
-	return id.leaf.NotBefore.Add(id.leaf.NotAfter.Sub(id.leaf.NotBefore) / 3 * 2)
+// renewAt is when to renew: after half of the certificate's life and up to a tenth more, by chance from 0 to 1, so
+// that nodes that joined together do not renew together. What is left of its life is for trying again.
+func (id *Identity) renewAt(chance float64) time.Time {
+	life := id.leaf.NotAfter.Sub(id.leaf.NotBefore)
+	return id.leaf.NotBefore.Add(life/2 + time.Duration(chance*float64(life)/10))
 }
 
 func (id *Identity) pool() *x509.CertPool {

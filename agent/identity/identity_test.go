@@ -158,10 +158,10 @@ func TestNewChecksTheAnswer(t *testing.T) {
 	}
 }
 
-func TestRenewAtTwoThirds(t *testing.T) {
+func TestRenewAtAboutHalf(t *testing.T) {
 	id := newIdentity(t, newAuthority(t))
-	if !id.RenewAt().Equal(start().Add(20*time.Hour)) || !id.Expires().Equal(start().Add(30*time.Hour)) {
-		t.Errorf("renew at %s, expires %s", id.RenewAt(), id.Expires())
+	if !id.renewAt(0).Equal(start().Add(15*time.Hour)) || !id.renewAt(1).Equal(start().Add(18*time.Hour)) || !id.Expires().Equal(start().Add(30*time.Hour)) {
+		t.Errorf("renew at %s, expires %s", id.renewAt(0), id.Expires())
 	}
 }
 

@@ -253,7 +253,7 @@ func announce(ctx context.Context, s settings, ports listeners, eng *engine.Engi
 	}
 	if s.dev && s.role != roleFederate {
 		developer := engine.Caller{Principal: auth.Principal{User: "coordinator", Name: "development mode", Admin: true}}
-		token, _, err := eng.CreateJoinToken(ctx, developer, 24*time.Hour, 1000)
+		token, _, err := eng.CreateJoinToken(ctx, developer, engine.NewJoinToken{TTL: 24 * time.Hour, Uses: 1000})
 		if err != nil {
 			return err
 		}

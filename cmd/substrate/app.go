@@ -103,7 +103,7 @@ func (a *app) root() *cobra.Command {
 		a.devCommand(), a.loginCommand(), a.logoutCommand(), a.contextCommand(),
 		a.clusterCommand(), a.nodeCommand(), a.workflowCommand(), a.queueCommand(), a.capacityCommand(), a.simulateCommand(),
 		a.reservationCommand(), a.maintenanceCommand(),
-		a.organizationCommand(), a.groupCommand(), a.userCommand(), a.grantCommand(), a.policyCommand(), a.whoamiCommand(), a.versionCommand(),
+		a.organizationCommand(), a.groupCommand(), a.userCommand(), a.grantCommand(), a.policyCommand(), a.auditCommand(), a.whoamiCommand(), a.versionCommand(),
 	)
 	for _, c := range root.Commands() {
 		argumentsByName(c)

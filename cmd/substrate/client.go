@@ -40,6 +40,7 @@ type connection struct {
 	reservations apiv1.ReservationsClient
 	maintenance  apiv1.MaintenanceClient
 	clusters     apiv1.ClustersClient
+	audit        apiv1.AuditClient
 }
 
 // endpoint says where a coordinator is and how it proves itself.
@@ -185,6 +186,7 @@ func dial(e endpoint) (*connection, error) {
 		workflows: apiv1.NewWorkflowsClient(cc), identity: apiv1.NewIdentityClient(cc),
 		reservations: apiv1.NewReservationsClient(cc), maintenance: apiv1.NewMaintenanceClient(cc),
 		clusters: apiv1.NewClustersClient(cc),
+		audit:    apiv1.NewAuditClient(cc),
 	}, nil
 }
 

@@ -25,11 +25,15 @@ type completer func(ctx context.Context, a *app, args []string) ([]cobra.Complet
 func completers() map[string]completer {
 	return map[string]completer{
 		"node describe": nodesOf, "node explain": nodesOf, "node cordon": nodesOf, "node uncordon": nodesOf, "node drain": nodesOf,
+		"node revoke": nodesOf, "node remove": nodesOf,
 		"node provisioner describe": definitionsOf,
 		"cluster config rollback":   earlierRevisions,
 		"workflow status":           workflowsOf, "workflow describe": workflowsOf, "workflow events": workflowsOf,
 		"workflow cancel": open(workflowsAndJobs), "workflow explain": workflowsAndJobs, "workflow log": workflowsAndJobs,
-		"organization update": organizationsOf, "group update": groupsOf, "user update": usersOf, "user token create": usersOf,
+		"organization update": organizationsOf, "group update": groupsOf, "user update": usersOf, "user token create": usersOf, "user token list": usersOf,
+		"user disable": usersOf, "user enable": usersOf, "user remove": usersOf, "group delete": groupsOf, "group use": groupsOf,
+		"group member list": groupsOf, "group member add": groupThenUser, "group member set": groupThenUser, "group member remove": groupThenUser,
+		"organization member list": organizationsOf, "organization member set": organizationThenUser, "organization member remove": organizationThenUser,
 		"grant show": organizationsOf, "grant append": grantable, "grant set": organizationAndGrantable,
 		"context use":      contextsOf,
 		"reservation show": reservationsOf, "reservation delete": reservationsOf, "maintenance cancel": windowsOf,
@@ -262,7 +266,7 @@ func organizationsOf(ctx context.Context, a *app, args []string) ([]cobra.Comple
 	if len(args) > 0 {
 		return nil, nil
 	}
-	r, err := get(ctx, a, "listing the organizations", (*connection).listOrganizations, &apiv1.ListOrganizationsRequest{})
+	r, err := get(ctx, a, "listing the organizations", (*connection).listOrganizations, &apiv1.ListOrganizationsRequest{PageSize: completions})
 	var all []cobra.Completion
 	for _, o := range r.GetOrganizations() {
 		all = append(all, described(o.GetName(), "organization"))
@@ -274,7 +278,7 @@ func groupsOf(ctx context.Context, a *app, args []string) ([]cobra.Completion, e
 	if len(args) > 0 {
 		return nil, nil
 	}
-	r, err := get(ctx, a, "listing the groups", (*connection).listGroups, &apiv1.ListGroupsRequest{})
+	r, err := get(ctx, a, "listing the groups", (*connection).listGroups, &apiv1.ListGroupsRequest{PageSize: completions})
 	var all []cobra.Completion
 	for _, g := range r.GetGroups() {
 		all = append(all, described(g.GetName(), "group"))
@@ -286,7 +290,7 @@ func usersOf(ctx context.Context, a *app, args []string) ([]cobra.Completion, er
 	if len(args) > 0 {
 		return nil, nil
 	}
-	r, err := get(ctx, a, "listing the users", (*connection).listUsers, &apiv1.ListUsersRequest{})
+	r, err := get(ctx, a, "listing the users", (*connection).listUsers, &apiv1.ListUsersRequest{PageSize: completions})
 	var all []cobra.Completion
 	for _, u := range r.GetUsers() {
 		all = append(all, described(u.GetName(), u.GetEmail()))
@@ -336,4 +340,18 @@ func organizationAndGrantable(ctx context.Context, a *app, args []string) ([]cob
 		return organizationsOf(ctx, a, args)
 	}
 	return grantable(ctx, a, args[1:])
+}
+
+func groupThenUser(ctx context.Context, a *app, args []string) ([]cobra.Completion, error) {
+	if len(args) == 0 {
+		return groupsOf(ctx, a, args)
+	}
+	return usersOf(ctx, a, args[1:])
+}
+
+func organizationThenUser(ctx context.Context, a *app, args []string) ([]cobra.Completion, error) {
+	if len(args) == 0 {
+		return organizationsOf(ctx, a, args)
+	}
+	return usersOf(ctx, a, args[1:])
 }

@@ -1,13 +1,14 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"substrate/proto/apiv1"
 )
+
+const pageSize = 1000
 
 // version is set by the linker.
 var version = "dev"
@@ -39,14 +40,10 @@ func (a *app) whoamiCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			role := ""
-			if r.GetUser().GetAdmin() {
-				role = "cluster-admin"
-			}
 			return a.describe(r, r.GetUser().GetName(), []field{
 				{"User", r.GetUser().GetName()}, {"Id", r.GetUser().GetId()}, {"Email", r.GetUser().GetEmail()},
-				{"Organization", r.GetOrganization().GetName()}, {"Groups", strings.Join(r.GetUser().GetGroups(), ", ")},
-				{"Role", role}, {"Unix user", r.GetUser().GetUnixUser()},
+				{"Organization", r.GetOrganization().GetName()}, {"Groups", strings.Join(groupsWithRoles(r.GetUser()), ", ")},
+				{"Role", roleOf(r.GetUser())}, {"Unix user", r.GetUser().GetUnixUser()},
 			})
 		},
 	}
@@ -55,7 +52,7 @@ func (a *app) whoamiCommand() *cobra.Command {
 const forceHelp = "change a Federate's replica here, until the next refresh from there"
 
 func (a *app) organizationCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "organization", Short: "Organizations and their priority"}
+	cmd := &cobra.Command{Use: "organization", Short: "Organizations, their priority and members"}
 	create := &apiv1.CreateOrganizationRequest{}
 	createCmd := &cobra.Command{
 		Use: "create NAME", Short: "Create an organization", Args: cobra.ExactArgs(1),
@@ -90,23 +87,35 @@ func (a *app) organizationCommand() *cobra.Command {
 	cmd.AddCommand(createCmd, update, &cobra.Command{
 		Use: "list", Short: "List the organizations", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := get(cmd.Context(), a, "listing the organizations", (*connection).listOrganizations, &apiv1.ListOrganizationsRequest{})
+			r := &apiv1.ListOrganizationsResponse{}
+			var err error
+			r.Organizations, err = pages(func(token string) ([]*apiv1.Organization, string, error) {
+				p, err := get(cmd.Context(), a, "listing the organizations", (*connection).listOrganizations,
+					&apiv1.ListOrganizationsRequest{PageSize: pageSize, PageToken: token})
+				return p.GetOrganizations(), p.GetNextPageToken(), err
+			})
 			if err != nil {
 				return err
 			}
 			return a.showOrganizations(r, r.GetOrganizations()...)
 		},
-	})
+	}, a.organizationMemberCommand())
 	return cmd
 }
 
 func (a *app) groupCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "group", Short: "Groups, their priority and whom they may preempt"}
+	cmd := &cobra.Command{Use: "group", Short: "Groups, their priority, members and whom they may preempt"}
 	var organization string
 	list := &cobra.Command{
 		Use: "list", Short: "List the groups of an organization", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := get(cmd.Context(), a, "listing the groups", (*connection).listGroups, &apiv1.ListGroupsRequest{Organization: organization})
+			r := &apiv1.ListGroupsResponse{}
+			var err error
+			r.Groups, err = pages(func(token string) ([]*apiv1.Group, string, error) {
+				p, err := get(cmd.Context(), a, "listing the groups", (*connection).listGroups,
+					&apiv1.ListGroupsRequest{Organization: organization, PageSize: pageSize, PageToken: token})
+				return p.GetGroups(), p.GetNextPageToken(), err
+			})
 			if err != nil {
 				return err
 			}
@@ -130,8 +139,35 @@ func (a *app) groupCommand() *cobra.Command {
 	}
 	createCmd.Flags().StringVar(&create.Organization, "organization", "", "name or id (default: your own)")
 	createCmd.Flags().Int32Var(&create.Priority, "priority", 0, "scheduling priority")
-	cmd.AddCommand(list, createCmd, a.groupUpdateCommand())
+	cmd.AddCommand(list, createCmd, a.groupUpdateCommand(), a.groupDeleteCommand(), a.groupUseCommand(), a.groupMemberCommand())
 	return cmd
+}
+
+func (a *app) groupDeleteCommand() *cobra.Command {
+	req := &apiv1.DeleteGroupRequest{}
+	cmd := &cobra.Command{
+		Use: "delete NAME|ID", Short: "Delete a group that has no open work; its members stay", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req.Group = args[0]
+			_, err := get(cmd.Context(), a, "deleting the group", (*connection).deleteGroup, req)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&req.Organization, "organization", "", "name or id (default: your own)")
+	return cmd
+}
+
+func (a *app) groupUseCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "use NAME|ID", Short: "Choose the group that your work belongs to unless you name another", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			u, err := get(cmd.Context(), a, "choosing the group", (*connection).useGroup, &apiv1.UseGroupRequest{Group: args[0]})
+			if err != nil {
+				return err
+			}
+			return a.showUsers(u, u)
+		},
+	}
 }
 
 func (a *app) groupUpdateCommand() *cobra.Command {
@@ -160,108 +196,5 @@ func (a *app) groupUpdateCommand() *cobra.Command {
 	f.BoolVar(&req.Force, "force", false, forceHelp)
 	f.StringSliceVar(&req.Preempt, "preempt", nil, "let the group preempt preemptible work of this group (repeatable)")
 	f.StringSliceVar(&req.NoPreempt, "no-preempt", nil, "take that permission back (repeatable)")
-	return cmd
-}
-
-func (a *app) userCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "user", Short: "Users, their priority, account and tokens"}
-	var organization string
-	list := &cobra.Command{
-		Use: "list", Short: "List the users of an organization", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := get(cmd.Context(), a, "listing the users", (*connection).listUsers, &apiv1.ListUsersRequest{Organization: organization})
-			if err != nil {
-				return err
-			}
-			err = a.showUsers(r, r.GetUsers()...)
-			a.ownOrganization(cmd.Context(), "users", organization)
-			return err
-		},
-	}
-	list.Flags().StringVar(&organization, "organization", "", "name or id (default: your own)")
-	token := &cobra.Command{Use: "token", Short: "Tokens of users"}
-	token.AddCommand(a.userTokenCreateCommand())
-	cmd.AddCommand(list, a.userCreateCommand(), a.userUpdateCommand(), token)
-	return cmd
-}
-
-func (a *app) userTokenCreateCommand() *cobra.Command {
-	var organization string
-	cmd := &cobra.Command{
-		Use: "create USER", Short: "Make a token for a user; it is shown once", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := a.userID(cmd.Context(), organization, args[0])
-			if err != nil {
-				return err
-			}
-			r, err := get(cmd.Context(), a, "making a token", (*connection).createUserToken, &apiv1.CreateUserTokenRequest{User: id})
-			if err != nil {
-				return ofAnother(organization, err)
-			}
-			if a.output == "json" || a.output == "yaml" {
-				return a.show(r, table{})
-			}
-			fmt.Fprintln(a.out, r.GetToken())
-			return nil
-		},
-	}
-	cmd.Flags().StringVar(&organization, "organization", "", "name or id of the user's (default: your own)")
-	return cmd
-}
-
-func (a *app) userCreateCommand() *cobra.Command {
-	req := &apiv1.CreateUserRequest{}
-	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Create a user", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			req.Name = args[0]
-			u, err := get(cmd.Context(), a, "creating the user", (*connection).createUser, req)
-			if err != nil {
-				return err
-			}
-			return a.showUsers(u, u)
-		},
-	}
-	f := cmd.Flags()
-	f.StringVar(&req.Email, "email", "", "mail address")
-	f.StringVar(&req.Organization, "organization", "", "name or id (default: your own)")
-	f.StringSliceVar(&req.Groups, "group", nil, "group the user belongs to; the first is the default (repeatable)")
-	f.StringVar(&req.UnixUser, "unix-user", "", "account on the nodes that the user's jobs run as")
-	f.BoolVar(&req.Admin, "admin", false, "make the user a cluster administrator")
-	return cmd
-}
-
-func (a *app) userUpdateCommand() *cobra.Command {
-	var priority int32
-	var unixUser, organization string
-	var force bool
-	cmd := &cobra.Command{
-		Use: "update NAME|ID", Short: "Change a user's priority or account", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			req := &apiv1.UpdateUserRequest{Id: args[0], Force: force}
-			if cmd.Flags().Changed("priority") {
-				req.Priority = &priority
-			}
-			if cmd.Flags().Changed("unix-user") {
-				req.UnixUser = &unixUser
-			}
-			if req.Priority == nil && req.UnixUser == nil {
-				return usagef("user update needs --priority or --unix-user")
-			}
-			var err error
-			if req.Id, err = a.userID(cmd.Context(), organization, args[0]); err != nil {
-				return err
-			}
-			u, err := get(cmd.Context(), a, "changing the user", (*connection).updateUser, req)
-			if err != nil {
-				return ofAnother(organization, err)
-			}
-			return a.showUsers(u, u)
-		},
-	}
-	cmd.Flags().Int32Var(&priority, "priority", 0, "scheduling priority")
-	cmd.Flags().StringVar(&organization, "organization", "", "name or id of the user's (default: your own)")
-	cmd.Flags().StringVar(&unixUser, "unix-user", "", "account on the nodes that the user's jobs run as; empty for none")
-	cmd.Flags().BoolVar(&force, "force", false, forceHelp)
 	return cmd
 }

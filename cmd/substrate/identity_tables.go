@@ -33,12 +33,8 @@ func (a *app) showUsers(m proto.Message, list ...*apiv1.User) error {
 		empty: "there is no user",
 	}
 	for _, u := range list {
-		role := "user"
-		if u.GetAdmin() {
-			role = "cluster-admin"
-		}
-		t.add(u.GetId(), u.GetId(), u.GetName(), u.GetOrganization(), strings.Join(u.GetGroups(), ","), number(u.GetPriority()),
-			u.GetUnixUser(), role, u.GetEmail(), when(u.GetCreated()))
+		t.add(u.GetId(), u.GetId(), u.GetName(), u.GetOrganization(), strings.Join(groupsWithRoles(u), ","), number(u.GetPriority()),
+			u.GetUnixUser(), roleOf(u), u.GetEmail(), when(u.GetCreated()))
 	}
 	return a.show(m, t)
 }
@@ -68,6 +64,32 @@ func (a *app) showPush(r *apiv1.AppendProvisionerDefinitionsResponse) error {
 		}
 	}
 	return nil
+}
+
+// roleOf is what a user may do in its organization and the cluster.
+func roleOf(u *apiv1.User) string {
+	role := u.GetRole()
+	if u.GetOrganization() == "" {
+		role = "none"
+	}
+	if u.GetAdmin() {
+		role = "cluster-admin"
+	}
+	if u.GetDisabled() {
+		role += " (disabled)"
+	}
+	return role
+}
+
+// groupsWithRoles marks the groups that a user is an owner of.
+func groupsWithRoles(u *apiv1.User) []string {
+	out := slices.Clone(u.GetGroups())
+	for i, g := range out {
+		if slices.Contains(u.GetOwnedGroups(), g) {
+			out[i] = g + " (owner)"
+		}
+	}
+	return out
 }
 
 func (a *app) grantCommand() *cobra.Command {

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -26,7 +25,7 @@ func (a *app) nodeCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return a.describeDefinition(cmd.Context(), args[0]) },
 	})
 	tokens := &cobra.Command{Use: "join-token", Short: "Tokens that let machines join"}
-	tokens.AddCommand(a.joinTokenCommand())
+	tokens.AddCommand(a.joinTokenCommand(), a.joinTokenListCommand(), a.joinTokenRevokeCommand())
 	cmd.AddCommand(
 		a.watchable(list, func(ctx context.Context) error { return a.listNodes(ctx, definition) }),
 		&cobra.Command{Use: "describe NODE", Short: "Show one node", Args: cobra.ExactArgs(1), RunE: a.describeNode},
@@ -34,7 +33,7 @@ func (a *app) nodeCommand() *cobra.Command {
 		a.schedulingCommand("cordon", "Let no new work onto a node"),
 		a.schedulingCommand("uncordon", "Let work onto a node again"),
 		a.schedulingCommand("drain", "Let no new work onto a node; batch work leaves on notice, the rest ends by itself"),
-		provisioner, tokens,
+		a.nodeRevokeCommand(), a.nodeRemoveCommand(), provisioner, tokens,
 	)
 	return cmd
 }
@@ -98,7 +97,8 @@ func (a *app) describeNode(cmd *cobra.Command, args []string) error {
 		{"Memory", sizeOf(n.GetUsed().GetMemoryBytes(), n.GetCapacity().GetMemoryBytes())},
 		{"Devices", devices(n.GetCapacity())}, {"Devices in use", devices(n.GetUsed())},
 		{"Architecture", n.GetArch()}, {"System", n.GetOs()}, {"Processor", n.GetCpuModel()},
-		{"Agent", n.GetAgentVersion()}, {"Last seen", when(n.GetLastSeen())},
+		{"Agent", n.GetAgentVersion()}, {"Certificate until", when(n.GetCertificateExpires())},
+		{"Joined for", n.GetBoundTo()}, {"Launch", n.GetLaunch()}, {"Last seen", when(n.GetLastSeen())},
 		{"Annotations", pairs(n.GetAnnotations())}, {"Runs", strings.Join(n.GetRuns(), ", ")},
 	}
 	work := staying(n)
@@ -332,36 +332,4 @@ func (a *app) describeDefinition(ctx context.Context, id string) error {
 		})
 	}
 	return noDefinition("describe", id, all.GetRevision())
-}
-
-func (a *app) joinTokenCommand() *cobra.Command {
-	var ttl time.Duration
-	req := &apiv1.CreateJoinTokenRequest{}
-	cmd := &cobra.Command{
-		Use: "create", Short: "Make a token that lets machines join; it is shown once", Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if ttl < time.Second || ttl%time.Second != 0 {
-				return usagef("--ttl %s is not a number of whole seconds", ttl)
-			}
-			if req.Uses == 0 {
-				return usagef("--uses is at least 1")
-			}
-			req.TtlSeconds = uint64(ttl / time.Second)
-			r, err := get(cmd.Context(), a, "making a token", (*connection).createJoinToken, req)
-			if err != nil {
-				return err
-			}
-			if a.output == "json" || a.output == "yaml" {
-				return a.show(r, table{})
-			}
-			fmt.Fprintln(a.out, r.GetToken())
-			if a.output != "name" && !a.quiet {
-				a.warn("valid until %s", when(r.GetExpires()))
-			}
-			return nil
-		},
-	}
-	cmd.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long it is valid")
-	cmd.Flags().Uint32Var(&req.Uses, "uses", 1, "how many machines may use it")
-	return cmd
 }

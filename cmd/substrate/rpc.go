@@ -188,3 +188,51 @@ func (c *connection) listStatusHistory() rpc[*apiv1.ListStatusHistoryRequest, *a
 func (c *connection) addStatusNote() rpc[*apiv1.AddStatusNoteRequest, *apiv1.StatusEntry] {
 	return c.maintenance.AddStatusNote
 }
+
+func (c *connection) deleteGroup() rpc[*apiv1.DeleteGroupRequest, *apiv1.DeleteGroupResponse] {
+	return c.identity.DeleteGroup
+}
+
+func (c *connection) useGroup() rpc[*apiv1.UseGroupRequest, *apiv1.User] {
+	return c.identity.UseGroup
+}
+
+func (c *connection) setMember() rpc[*apiv1.SetMemberRequest, *apiv1.User] {
+	return c.identity.SetMember
+}
+
+func (c *connection) removeMember() rpc[*apiv1.RemoveMemberRequest, *apiv1.User] {
+	return c.identity.RemoveMember
+}
+
+func (c *connection) deleteUser() rpc[*apiv1.DeleteUserRequest, *apiv1.DeleteUserResponse] {
+	return c.identity.DeleteUser
+}
+
+func (c *connection) listUserTokens() rpc[*apiv1.ListUserTokensRequest, *apiv1.ListUserTokensResponse] {
+	return c.identity.ListUserTokens
+}
+
+func (c *connection) revokeUserToken() rpc[*apiv1.RevokeUserTokenRequest, *apiv1.RevokeUserTokenResponse] {
+	return c.identity.RevokeUserToken
+}
+
+func (c *connection) listJoinTokens() rpc[*apiv1.ListJoinTokensRequest, *apiv1.ListJoinTokensResponse] {
+	return c.nodes.ListJoinTokens
+}
+
+func (c *connection) revokeJoinToken() rpc[*apiv1.RevokeJoinTokenRequest, *apiv1.RevokeJoinTokenResponse] {
+	return c.nodes.RevokeJoinToken
+}
+
+func (c *connection) revokeNode() rpc[*apiv1.RevokeNodeRequest, *apiv1.Node] {
+	return c.nodes.RevokeNode
+}
+
+func (c *connection) removeNode() rpc[*apiv1.RemoveNodeRequest, *apiv1.RemoveNodeResponse] {
+	return c.nodes.RemoveNode
+}
+
+func (c *connection) listAudit() rpc[*apiv1.ListAuditRequest, *apiv1.ListAuditResponse] {
+	return c.audit.ListAudit
+}

@@ -407,7 +407,7 @@ func group() *apiv1.Group {
 	return &apiv1.Group{Id: "g-1", Name: "research", Organization: "acme", Priority: 10, Preempts: []string{"batch"}, Created: at(0)}
 }
 func user() *apiv1.User {
-	return &apiv1.User{Id: "5b72", Name: "mia", Email: "m@x", Organization: "acme", Groups: []string{"research", "ml"}, Priority: 2, UnixUser: "mia1", Created: at(0)}
+	return &apiv1.User{Role: "member", Id: "5b72", Name: "mia", Email: "m@x", Organization: "acme", Groups: []string{"research", "ml"}, Priority: 2, UnixUser: "mia1", Created: at(0)}
 }
 
 func (w *world) WhoAmI(ctx context.Context, _ *apiv1.WhoAmIRequest) (*apiv1.WhoAmIResponse, error) {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"substrate/agent"
+	"substrate/agent/identity"
 	"substrate/agent/runtime"
 	"substrate/cmd/internal/daemon"
 )
@@ -30,9 +31,9 @@ const (
 )
 
 type runFlags struct {
-	coordinator, stateDir, tokenFile, node, root, logLevel, readyFile string
-	runAsCaller                                                       bool
-	reconnectMax                                                      time.Duration
+	coordinator, stateDir, tokenFile, node, launch, root, logLevel, readyFile string
+	runAsCaller                                                               bool
+	reconnectMax                                                              time.Duration
 }
 
 func runCommand() *cobra.Command {
@@ -55,6 +56,7 @@ func runCommand() *cobra.Command {
 	flags.StringVar(&f.stateDir, "state-dir", defaultState, "directory of identity and runs")
 	flags.StringVar(&f.tokenFile, "join-token-file", "", "file with the join token, for the first run")
 	flags.StringVar(&f.node, "node", "", "name to join with (default: the host name)")
+	flags.StringVar(&f.launch, "launch", "", "id of the launch that started this machine, for a join token that is bound to it")
 	flags.StringVar(&f.root, "root", "/", "where the node's files are")
 	flags.BoolVar(&f.runAsCaller, "run-as-caller", false, "run all jobs as the agent's own account, even root (development)")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -94,7 +96,7 @@ func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
-	join := agent.Join{Coordinator: f.coordinator, Dir: filepath.Join(f.stateDir, "identity"), Node: f.node, Token: token, Log: log}
+	join := agent.Join{Coordinator: f.coordinator, Dir: filepath.Join(f.stateDir, "identity"), Node: f.node, Launch: f.launch, Token: token, Log: log}
 	if err := join.Check(); err != nil { // before anything is made on the disk
 		return failed(err, joinHint(err))
 	}
@@ -110,12 +112,13 @@ func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
 		}
 		return failed(err, joinHint(err))
 	}
+	current := agent.Renewal{Current: identity.NewCurrent(join.Dir, id, time.Now), Join: join}
 	rt, err := runtime.NewProcess(runtime.ProcessOptions{Dir: f.stateDir, Log: log, RunsAsCaller: f.runAsCaller})
 	if err != nil {
 		return err
 	}
 	a, err := agent.New(agent.Options{
-		Coordinator: f.coordinator, TLS: id.ClientTLS(time.Now), Dir: f.stateDir, Root: f.root, Version: version,
+		Coordinator: f.coordinator, TLS: current.ClientTLS(), Identity: current, Dir: f.stateDir, Root: f.root, Version: version,
 		Runtime: rt, RunsAsCaller: f.runAsCaller, ReconnectMax: f.reconnectMax, Log: log, Ready: func() { writeReady(f.readyFile, id.Node, log) },
 	})
 	if err != nil {

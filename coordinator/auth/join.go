@@ -27,12 +27,43 @@ const (
 // JoinToken is the stored half of a join token. The secret itself is nowhere.
 type JoinToken struct {
 	ID       string       `json:"id"`
-	Hash     []byte       `json:"hash"` // sha256 of the secret
+	Hash     []byte       `json:"hash"`           // sha256 of the secret
+	Uses     uint32       `json:"uses,omitempty"` // at its beginning; 0 where that was not kept
 	UsesLeft uint32       `json:"uses_left"`
 	Created  time.Time    `json:"created"`
 	Expires  time.Time    `json:"expires"`
 	Revoked  bool         `json:"revoked,omitempty"`
 	Redeemed []Redemption `json:"redeemed,omitempty"` // of the last RepeatWindow, oldest first
+	By       string       `json:"by,omitempty"`       // who made it
+	Binding
+}
+
+// Binding is what nodes may be that join with a token; "" binds to nothing.
+type Binding struct {
+	Definition coordinator.DefinitionID `json:"definition,omitempty"`
+	Launch     string                   `json:"launch,omitempty"`
+}
+
+const maxLaunch = 128
+
+// ParseLaunch takes the id of a launch: what a provisioner calls the start of an instance.
+func ParseLaunch(text string) (string, error) {
+	other := func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_.:/", r)
+	}
+	if len(text) > maxLaunch || strings.ContainsFunc(text, other) {
+		return "", coordinator.Errorf(coordinator.ErrInvalid, fmt.Sprintf("use launch %.80q", text),
+			"expected at most %d letters, digits and -_.:/", maxLaunch)
+	}
+	return text, nil
+}
+
+// Accepts refuses a node of another launch than the one the token was made for.
+func (b Binding) Accepts(launch string) error {
+	if b.Launch != "" && b.Launch != launch {
+		return coordinator.Errorf(coordinator.ErrDenied, "use join token", "it was made for another launch than %q", launch)
+	}
+	return nil
 }
 
 // Redemption is one use of a join token.
@@ -58,7 +89,7 @@ func NewJoinToken(pin string, uses uint32, now time.Time, ttl time.Duration, ran
 	if _, err := ParseJoinToken(text); err != nil {
 		return "", JoinToken{}, err
 	}
-	return text, JoinToken{ID: id, Hash: hashSecret(secret), UsesLeft: uses, Created: now.UTC(), Expires: now.Add(ttl).UTC()}, nil
+	return text, JoinToken{ID: id, Hash: hashSecret(secret), Uses: uses, UsesLeft: uses, Created: now.UTC(), Expires: now.Add(ttl).UTC()}, nil
 }
 
 func newSecret(rand io.Reader) (id, secret string, err error) {

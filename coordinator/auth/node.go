@@ -177,3 +177,32 @@ func (ca *CA) APITLS(cert tls.Certificate) *tls.Config {
 		NextProtos:   []string{"h2", "http/1.1"},
 	}
 }
+
+// IssuedAt is when SignNode made a certificate, to the second.
+func IssuedAt(cert *x509.Certificate) time.Time { return cert.NotBefore.Add(clockSkew) }
+
+// Revocation ends the certificates of one node that were issued before a time.
+type Revocation struct {
+	Node   coordinator.NodeID `json:"node"`
+	Before time.Time          `json:"before"` // a whole second, as certificates have no finer time
+	Until  time.Time          `json:"until"`  // when the last of them has expired
+	By     string             `json:"by,omitempty"`
+	Reason string             `json:"reason,omitempty"`
+}
+
+// Revoke ends every certificate of a node up to now, none of which lives longer than lifetime.
+func Revoke(node coordinator.NodeID, now time.Time, lifetime time.Duration) Revocation {
+	before := now.UTC().Truncate(time.Second).Add(time.Second)
+	return Revocation{Node: node, Before: before, Until: before.Add(lifetime + clockSkew)}
+}
+
+// Ends reports whether the revocation ends a certificate that was issued at a time.
+func (r Revocation) Ends(issued time.Time) bool { return issued.Before(r.Before) }
+
+// After is the earliest time from now at which a certificate can be issued that the revocation does not end.
+func (r Revocation) After(now time.Time) time.Time {
+	if now.Before(r.Before) {
+		return r.Before
+	}
+	return now
+}

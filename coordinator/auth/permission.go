@@ -13,18 +13,24 @@ type Principal struct {
 	Name         string // of the user, for messages
 	Organization coordinator.OrganizationID
 	Groups       []coordinator.GroupID
-	Admin        bool // cluster-admin
+	Owns         []coordinator.GroupID // groups it is an owner of
+	Owner        bool                  // of the organisation
+	Admin        bool                  // cluster-admin
 }
 
 // PrincipalOf is the caller that a user's token stands for.
 func PrincipalOf(u coordinator.User) Principal {
-	return Principal{User: u.ID, Name: u.Name, Organization: u.Organization, Groups: slices.Clone(u.Groups), Admin: u.Admin}
+	return Principal{User: u.ID, Name: u.Name, Organization: u.Organization, Groups: slices.Clone(u.Groups), Owns: slices.Clone(u.Owns),
+		Owner: u.Role == coordinator.RoleOwner, Admin: u.Admin}
 }
 
 // Member reports whether the caller belongs to the organisation.
 func (p Principal) Member(org coordinator.OrganizationID) bool {
 	return p.User != "" && org != "" && p.Organization == org
 }
+
+// owns reports whether the caller is an owner of the organisation.
+func (p Principal) owns(org coordinator.OrganizationID) bool { return p.Owner && p.Member(org) }
 
 // Permission is what an RPC asks of its caller. Append only; the zero value allows nothing.
 type Permission uint8
@@ -34,18 +40,20 @@ const (
 	PermissionPublic                  // nobody is asked who they are
 	PermissionUser                    // any user: the caller's own affairs, and what every user may see of the cluster
 	PermissionReadOrg                 // members of the target's organisation
-	PermissionManageOrg               // cluster-admin; owners of the organisation once there are some
+	PermissionManageOrg               // owners of the target's organisation
 	PermissionSubmit                  // members of the target's group and organisation; not for others, even as admin
 	PermissionReadWork                // members of the organisation the work belongs to
 	PermissionManageWork              // the work's owner
 	PermissionReadOutput              // the work's owner: output may hold secrets
 	PermissionManageUser              // the target user
 	PermissionAdminCluster            // cluster-admin
+	PermissionManageGroup             // owners of the target's group or of its organisation
+	PermissionCurbUser                // the target user, and owners of its organisation: what only takes power away
 )
 
 func permissionWords() []string {
 	return []string{"", "public", "user", "read-organization", "manage-organization", "submit",
-		"read-work", "manage-work", "read-output", "manage-user", "cluster-admin"}
+		"read-work", "manage-work", "read-output", "manage-user", "cluster-admin", "manage-group", "curb-user"}
 }
 
 func (p Permission) String() string {
@@ -69,7 +77,7 @@ func (p *Permission) UnmarshalText(text []byte) error {
 func (p Permission) NeedsTarget() bool {
 	switch p {
 	case PermissionReadOrg, PermissionManageOrg, PermissionSubmit, PermissionReadWork,
-		PermissionManageWork, PermissionReadOutput, PermissionManageUser:
+		PermissionManageWork, PermissionReadOutput, PermissionManageUser, PermissionManageGroup, PermissionCurbUser:
 		return true
 	}
 	return false
@@ -81,7 +89,13 @@ func (p Permission) remedy() string {
 	case PermissionReadOrg, PermissionReadWork:
 		return "members of its organisation may, and cluster administrators"
 	case PermissionSubmit:
-		return "members of the group may; ask a cluster administrator to add you"
+		return "members of the group may; ask an owner of the group to add you"
+	case PermissionManageOrg:
+		return "owners of the organisation may, and cluster administrators"
+	case PermissionManageGroup:
+		return "owners of the group and of its organisation may, and cluster administrators"
+	case PermissionCurbUser:
+		return "the user may, owners of its organisation, and cluster administrators"
 	case PermissionManageWork, PermissionReadOutput:
 		return "its owner may, and cluster administrators"
 	case PermissionManageUser:
@@ -114,7 +128,14 @@ func Allowed(p Principal, permission Permission, target Target) bool {
 		return p.Admin || p.Member(target.Organization)
 	case PermissionManageWork, PermissionReadOutput, PermissionManageUser:
 		return p.Admin || p.User == target.Owner
-	case PermissionManageOrg, PermissionAdminCluster:
+	case PermissionManageOrg:
+		return p.Admin || p.owns(target.Organization)
+	case PermissionManageGroup:
+		return p.Admin || p.owns(target.Organization) ||
+			p.Member(target.Organization) && target.Group != "" && slices.Contains(p.Owns, target.Group)
+	case PermissionCurbUser:
+		return p.Admin || p.User == target.Owner || p.owns(target.Organization)
+	case PermissionAdminCluster:
 		return p.Admin
 	}
 	return false

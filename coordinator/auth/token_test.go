@@ -221,7 +221,7 @@ func FuzzParseJoinToken(f *testing.F) {
 }
 
 func TestUserToken(t *testing.T) {
-	text, record, err := NewUserToken("user-1", start(), rand.Reader)
+	text, record, err := NewUserToken("user-1", "laptop", 0, start(), rand.Reader)
 	if err != nil || !strings.HasPrefix(text, "sbt_") || record.User != "user-1" {
 		t.Fatalf("%q, %+v, %v", text, record, err)
 	}
@@ -233,7 +233,7 @@ func TestUserToken(t *testing.T) {
 	if bytes.Contains(stored, []byte(shown.Secret)) || strings.Contains(fmt.Sprintf("%v %+v %#v", shown, shown, shown), shown.Secret) {
 		t.Error("the secret shows")
 	}
-	_, other, _ := NewUserToken("user-2", start(), rand.Reader)
+	_, other, _ := NewUserToken("user-2", "", 0, start(), rand.Reader)
 	end := start().Add(time.Hour)
 	expiring, revoked := record, record
 	expiring.Expires, revoked.Revoked = &end, true
@@ -268,7 +268,7 @@ func TestUserToken(t *testing.T) {
 			t.Errorf("%q: %v", wrong, err)
 		}
 	}
-	if _, _, err := NewUserToken("", start(), rand.Reader); err == nil {
+	if _, _, err := NewUserToken("", "", 0, start(), rand.Reader); err == nil {
 		t.Error("made a token for nobody")
 	}
 }
@@ -277,7 +277,7 @@ func TestUserToken(t *testing.T) {
 func TestUserTokenTextProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		raw := rapid.SliceOfN(rapid.Byte(), idBytes+secretBytes, idBytes+secretBytes).Draw(t, "random")
-		text, record, err := NewUserToken("u", start(), bytes.NewReader(raw))
+		text, record, err := NewUserToken("u", "", 0, start(), bytes.NewReader(raw))
 		if err != nil {
 			t.Fatal(err)
 		}

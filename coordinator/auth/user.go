@@ -12,28 +12,45 @@ import (
 // UserTokenPrefix lets people and secret scanners tell what they found.
 const UserTokenPrefix = "sbt_"
 
+const maxTokenName = 64
+
 // UserToken is the stored half of a user's API token, found by its public id.
 type UserToken struct {
 	ID      string             `json:"id"`
-	Hash    []byte             `json:"hash"` // sha256 of the secret
+	Name    string             `json:"name,omitempty"` // what its user calls it
+	Hash    []byte             `json:"hash"`           // sha256 of the secret
 	User    coordinator.UserID `json:"user"`
 	Created time.Time          `json:"created"`
 	Expires *time.Time         `json:"expires,omitempty"` // nil: never
+	Used    time.Time          `json:"used,omitzero"`     // last use, to the hour or so
 	Revoked bool               `json:"revoked,omitempty"`
 }
 
-// NewUserToken returns the text, shown once ("sbt_<id>_<secret>"), and the record to store.
-func NewUserToken(user coordinator.UserID, now time.Time, rand io.Reader) (string, UserToken, error) {
-	if user == "" {
-		return "", UserToken{}, coordinator.Errorf(coordinator.ErrInvalid, "create token", "it belongs to no user")
+// NewUserToken returns the text, shown once ("sbt_<id>_<secret>"), and the record to store. A ttl of 0 is for ever.
+func NewUserToken(user coordinator.UserID, name string, ttl time.Duration, now time.Time, rand io.Reader) (string, UserToken, error) {
+	const op = "create token"
+	switch {
+	case user == "":
+		return "", UserToken{}, coordinator.Errorf(coordinator.ErrInvalid, op, "it belongs to no user")
+	case ttl < 0:
+		return "", UserToken{}, coordinator.Errorf(coordinator.ErrInvalid, op, "a lifetime of %s is none", ttl)
+	case len(name) > maxTokenName || strings.ContainsFunc(name, unprintable) || isID(name):
+		return "", UserToken{}, coordinator.Errorf(coordinator.ErrInvalid, op, "name %.80q is not one", name).
+			WithHint("use at most %d printable characters, not of the form of a token's id", maxTokenName)
 	}
 	id, secret, err := newSecret(rand)
 	if err != nil {
 		return "", UserToken{}, fmt.Errorf("cannot create token: %w", err)
 	}
-	return UserTokenPrefix + id + "_" + secret,
-		UserToken{ID: id, Hash: hashSecret(secret), User: user, Created: now.UTC()}, nil
+	rec := UserToken{ID: id, Name: name, Hash: hashSecret(secret), User: user, Created: now.UTC()}
+	if ttl > 0 {
+		end := now.Add(ttl).UTC()
+		rec.Expires = &end
+	}
+	return UserTokenPrefix + id + "_" + secret, rec, nil
 }
+
+func unprintable(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' }
 
 // UserText is a user's token as a caller shows it.
 type UserText struct{ ID, Secret string }
@@ -52,16 +69,24 @@ func ParseUserToken(text string) (UserText, error) {
 	return UserText{ID: id, Secret: secret}, nil
 }
 
+// Expired reports whether the token's time is over.
+func (t UserToken) Expired(now time.Time) bool { return t.Expires != nil && !now.Before(*t.Expires) }
+
+// Issued reports whether the shown text carries this token's secret, whatever has become of the token.
+func (t UserToken) Issued(shown UserText) bool {
+	return shown.ID == t.ID && sameHash(t.Hash, shown.Secret)
+}
+
 // Check tells whether the shown token is this one and still counts.
 func (t UserToken) Check(shown UserText, now time.Time) error {
 	cause := ""
 	switch {
 	// One answer for both: the id is public, and nobody learns which of the two was right.
-	case shown.ID != t.ID || !sameHash(t.Hash, shown.Secret):
+	case !t.Issued(shown):
 		cause = "it is not known"
 	case t.Revoked:
 		cause = "it was revoked"
-	case t.Expires != nil && !now.Before(*t.Expires):
+	case t.Expired(now):
 		cause = "it expired at " + t.Expires.UTC().Format(time.RFC3339)
 	default:
 		return nil

@@ -84,6 +84,7 @@ type Discovery struct {
 type Retention struct {
 	FinishedWorkflows time.Duration
 	Events            time.Duration
+	Audit             time.Duration  // default 90 days; 0 in the file keeps it for ever
 	Logs              *time.Duration // default 30 days; 0 in the file keeps them for ever
 	ConfigRevisions   int            // how many of the newest
 	Archive           string         // directory that gets expired records as JSON lines; "" none
@@ -280,13 +281,16 @@ func discovery(v strictyaml.Value) Discovery {
 
 func retention(v strictyaml.Value) Retention {
 	month := 30 * 24 * time.Hour
-	r := Retention{Logs: &month}
+	r := Retention{Logs: &month, Audit: 90 * 24 * time.Hour}
 	if !v.Valid() {
 		return r
 	}
 	o := v.Object()
 	r.FinishedWorkflows = strictyaml.Default(o, "finishedWorkflows", 0, atLeast(time.Hour))
 	r.Events = strictyaml.Default(o, "events", 0, atLeast(time.Hour))
+	if d := strictyaml.Optional(o, "audit", strictyaml.Value.Duration); d != nil {
+		r.Audit = *d
+	}
 	if d := strictyaml.Optional(o, "logs", strictyaml.Value.Duration); d != nil {
 		r.Logs = d
 		if *d == 0 {

@@ -15,7 +15,7 @@ import (
 // drifts lists the nodes that warn of drift, and driftEvents counts the events about it, by node.
 func (c *cluster) drifts() []string {
 	c.t.Helper()
-	list, _, err := c.engine.Nodes(c.t.Context(), "", Page{})
+	list, _, err := c.engine.Nodes(c.t.Context(), c.admin, "", Page{})
 	if err != nil {
 		c.t.Fatal(err)
 	}

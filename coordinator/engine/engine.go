@@ -38,7 +38,7 @@ type Options struct {
 
 // Limits bounds what the engine takes on. Zero values mean the defaults.
 type Limits struct {
-	CertificateLifetime time.Duration // of nodes; default a year, as there is no renewal yet
+	CertificateLifetime time.Duration // of nodes, which renew theirs in time; default a day
 	MaxAllocations      int           // of one workflow; default 100,000
 	MaxOpenAllocations  int           // in the cluster; default 1,000,000
 	RetainedEvents      int           // kept in memory for followers; default 65,536
@@ -62,7 +62,7 @@ func (l Limits) withDefaults() Limits {
 		l.TickEvery = time.Second
 	}
 	if l.CertificateLifetime == 0 {
-		l.CertificateLifetime = 365 * 24 * time.Hour
+		l.CertificateLifetime = 24 * time.Hour
 	}
 	return l
 }
@@ -107,10 +107,12 @@ const maxBatch = 2048
 type command struct {
 	apply func(*tx) error
 	bare  bool // apply writes nothing
-	read  func(*state)
-	err   error
-	done  chan struct{}
-	taken atomic.Bool // by the loop, or by a caller that gave up: whoever is first
+	// request is what the command is for, nil for the coordinator's own: what it changes is audited.
+	request *Request
+	read    func(*state)
+	err     error
+	done    chan struct{}
+	taken   atomic.Bool // by the loop, or by a caller that gave up: whoever is first
 }
 
 // take reports whether the command is the caller's to run or to drop.
@@ -211,7 +213,7 @@ func (e *Engine) turn(ctx context.Context, batch []*command, decide bool) error 
 		case full && !c.bare:
 			c.err = storeFull(store.ErrFull)
 		default:
-			c.err = t.attempt(c.apply)
+			c.err = t.attempt(ctx, c)
 		}
 	}
 	if decide && !full {
@@ -299,7 +301,7 @@ func (e *Engine) failed(ctx context.Context, batch []*command, cause error) erro
 
 // do runs apply in the loop and returns when its effects are durable.
 func (e *Engine) do(ctx context.Context, apply func(*tx) error) error {
-	return e.send(ctx, &command{apply: apply, done: make(chan struct{})})
+	return e.send(ctx, &command{apply: apply, request: requestFrom(ctx), done: make(chan struct{})})
 }
 
 // doBare is do for what changes only memory: it is carried out even while nothing can be written.
@@ -330,7 +332,7 @@ func (e *Engine) view(ctx context.Context, read func(*state)) error {
 
 // doView does both: read sees the state after apply became durable.
 func (e *Engine) doView(ctx context.Context, apply func(*tx) error, read func(*state)) error {
-	return e.send(ctx, &command{apply: apply, read: read, done: make(chan struct{})})
+	return e.send(ctx, &command{apply: apply, read: read, request: requestFrom(ctx), done: make(chan struct{})})
 }
 
 func (e *Engine) send(ctx context.Context, c *command) error {

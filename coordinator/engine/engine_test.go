@@ -183,7 +183,7 @@ func awaitNode(t *testing.T, c *cluster, id string, want NodeStatus) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
 	for {
-		v, err := c.engine.Node(t.Context(), coordinator.NodeID(id))
+		v, err := c.engine.Node(t.Context(), c.admin, coordinator.NodeID(id))
 		if err == nil && v.Status == want {
 			return
 		}
@@ -309,7 +309,7 @@ func TestMembersSeeTheirOrganisationOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := c.engine.CreateUserToken(t.Context(), c.admin, string(u.ID))
+	text, err := c.token(c.admin, string(u.ID))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/archive"
+	"substrate/coordinator/config"
 	"substrate/coordinator/store"
 )
 
@@ -184,8 +185,6 @@ func (e *Engine) deleteKeys(ctx context.Context, keys []string) error {
 				for _, key := range group {
 					t.delete(key)
 				}
-				// The newest record tells the next life its fence: a deletion must not make that older.
-				t.put(keySequence, t.state.seq)
 				t.group()
 			}
 			return nil
@@ -199,28 +198,48 @@ func (e *Engine) deleteKeys(ctx context.Context, keys []string) error {
 // expireEvents forgets the cluster's own events that are older than retention.events; those of a workflow
 // stay as long as the workflow.
 func (e *Engine) expireEvents(ctx context.Context) error {
+	all := func(events []Event) (lines []any) {
+		for _, ev := range events {
+			lines = append(lines, ev)
+		}
+		return lines
+	}
+	newest := func(events []Event) (t time.Time) {
+		if len(events) > 0 {
+			t = events[len(events)-1].Time
+		}
+		return t
+	}
+	return expireOld(ctx, e, prefixEvent+"-/", "events", func(r retention) time.Duration { return r.Events }, all, newest)
+}
+
+type retention = config.Retention
+
+// expireOld archives and forgets the records under a prefix, which are in the order of time, that are older than keep
+// says; 0 keeps all.
+func expireOld[T any](ctx context.Context, e *Engine, prefix, kind string, keep func(retention) time.Duration, lines func(T) []any, at func(T) time.Time) error {
 	var before time.Time
 	dir := ""
 	err := e.view(ctx, func(s *state) {
-		if keep := s.config.checked.Retention; keep.Events > 0 {
-			before, dir = e.opt.Now().Add(-keep.Events), keep.Archive
+		if r := s.config.checked.Retention; keep(r) > 0 {
+			before, dir = e.opt.Now().Add(-keep(r)), r.Archive
 		}
 	})
 	if err != nil || before.IsZero() {
 		return err
 	}
 	var keys []string
-	var old []Event
+	var old []any
 	young := errors.New("the rest is younger")
-	err = walk(ctx, e.opt.Store, prefixEvent+"-/", eventPage, func(entry store.Entry) error {
-		var events []Event
-		if err := decode(entry, &events); err != nil {
+	err = walk(ctx, e.opt.Store, prefix, eventPage, func(entry store.Entry) error {
+		var rec T
+		if err := decode(entry, &rec); err != nil {
 			return err
 		}
-		if len(events) > 0 && !events[len(events)-1].Time.Before(before) || len(keys) >= maxExpired {
+		if !at(rec).Before(before) || len(keys) >= maxExpired {
 			return young
 		}
-		keys, old = append(keys, entry.Key), append(old, events...)
+		keys, old = append(keys, entry.Key), append(old, lines(rec)...)
 		return nil
 	})
 	if errors.Is(err, young) {
@@ -230,9 +249,9 @@ func (e *Engine) expireEvents(ctx context.Context) error {
 		return err
 	}
 	if dir != "" {
-		err := archive.Append(dir, "events", e.opt.Now(), func(out *archive.Writer) error {
-			for _, ev := range old {
-				if err := out.Line(ev); err != nil {
+		err := archive.Append(dir, kind, e.opt.Now(), func(out *archive.Writer) error {
+			for _, line := range old {
+				if err := out.Line(line); err != nil {
 					return err
 				}
 			}
@@ -257,7 +276,6 @@ func (e *Engine) expireRevisions(ctx context.Context) error {
 		for _, r := range old[:min(len(old), erasedAtOnce)] {
 			t.delete(configKey(r.Revision))
 			t.delete(yamlKey(r.Revision))
-			t.put(keySequence, s.seq)
 			t.group()
 		}
 		s.revisions = slices.Clone(s.revisions[min(len(old), erasedAtOnce):])

@@ -37,10 +37,10 @@ func TestAbandonedCommandsAreNotCarriedOut(t *testing.T) {
 		}
 	}
 	close(block)
-	if _, err := c.engine.Node(t.Context(), "ghost"); coordinator.ErrorKindOf(err) != coordinator.ErrNotFound {
+	if _, err := c.engine.Node(t.Context(), c.admin, "ghost"); coordinator.ErrorKindOf(err) != coordinator.ErrNotFound {
 		t.Errorf("the abandoned stream made a node: %v", err)
 	}
-	orgs, err := c.engine.Organizations(t.Context(), c.admin)
+	orgs, _, err := c.engine.Organizations(t.Context(), c.admin, Page{})
 	if err != nil || len(orgs) != 1 {
 		t.Errorf("organisations %v, %v", orgs, err)
 	}
@@ -115,7 +115,7 @@ func TestReportsThatCannotBeRead(t *testing.T) {
 		if err := s.Hardware(t.Context(), tt.report); err != nil {
 			t.Errorf("%s: the stream ends: %v", tt.name, err)
 		}
-		v, err := c.engine.Node(t.Context(), "n1")
+		v, err := c.engine.Node(t.Context(), c.admin, "n1")
 		if err != nil || v.Capacity.Cores != tt.cores {
 			t.Errorf("%s: capacity %+v, %v", tt.name, v.Capacity, err)
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,12 @@ import (
 	"substrate/coordinator/store"
 )
 
+// token makes a token of a user.
+func (c *cluster) token(who Caller, user string) (string, error) {
+	text, _, err := c.engine.CreateUserToken(c.t.Context(), who, NewToken{User: user})
+	return text, err
+}
+
 // user makes a user and logs it in.
 func (c *cluster) user(in NewUser) (UserView, Caller) {
 	c.t.Helper()
@@ -21,7 +28,7 @@ func (c *cluster) user(in NewUser) (UserView, Caller) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	text, err := c.engine.CreateUserToken(c.t.Context(), c.admin, string(u.ID))
+	text, err := c.token(c.admin, string(u.ID))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -61,7 +68,7 @@ type permissionCase struct {
 }
 
 func permissionCases(work WorkflowView, ann UserView) []permissionCase {
-	return slices.Concat(clusterCases(), identityCases(ann), workCases(work), calendarCases())
+	return slices.Concat(clusterCases(), nodeCases(), identityCases(ann), memberCases(), tokenCases(ann), workCases(work), calendarCases())
 }
 
 func clusterCases() []permissionCase {
@@ -90,10 +97,13 @@ func clusterCases() []permissionCase {
 			return err
 		}, adminOnly},
 		{"CreateJoinToken", func(ctx context.Context, e *Engine, c Caller) error {
-			_, _, err := e.CreateJoinToken(ctx, c, 0, 1)
+			_, _, err := e.CreateJoinToken(ctx, c, NewJoinToken{})
 			return err
 		}, adminOnly},
-		{"Organizations", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Organizations(ctx, c); return err }, adminOnly},
+		{"Organizations", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.Organizations(ctx, c, Page{})
+			return err
+		}, may{'u', '+', '+', '+', '+'}},
 		{"CreateOrganization", func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.CreateOrganization(ctx, c, "made", 0)
 			return err
@@ -135,15 +145,61 @@ func clusterCases() []permissionCase {
 	}
 }
 
+func nodeCases() []permissionCase {
+	adminOnly := may{'u', 'd', 'd', 'd', '+'}
+	return []permissionCase{
+		{"JoinTokens", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.JoinTokens(ctx, c, Page{})
+			return err
+		}, adminOnly},
+		{"RevokeJoinToken", func(ctx context.Context, e *Engine, c Caller) error {
+			return missing(e.RevokeJoinToken(ctx, c, "none"))
+		}, adminOnly},
+		{"RevokeNode", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.RevokeNode(ctx, c, "none", "")
+			return missing(err)
+		}, adminOnly},
+		{"RemoveNode", func(ctx context.Context, e *Engine, c Caller) error {
+			return missing(e.RemoveNode(ctx, c, "none", "", false))
+		}, adminOnly},
+		{"Audit", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.Audit(ctx, c, AuditFilter{}, Page{})
+			return err
+		}, adminOnly},
+		{"Nodes", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.Nodes(ctx, c, "", Page{})
+			return err
+		}, may{'+', '+', '+', '+', '+'}},
+		{"Node", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Node(ctx, c, "n1"); return err }, may{'+', '+', '+', '+', '+'}},
+	}
+}
+
+// missing takes the answer to somebody who may do it, to a thing that is not there.
+func missing(err error) error {
+	if coordinator.ErrorKindOf(err) == coordinator.ErrNotFound {
+		return nil
+	}
+	return err
+}
+
 func identityCases(ann UserView) []permissionCase {
 	reads, manages := may{'u', '+', 'h', '+', '+'}, may{'u', 'd', 'h', 'd', '+'}
 	n := 0
 	name := func() string { n++; return fmt.Sprint("made-", n) }
 	return []permissionCase{
 		{"WhoAmI", func(ctx context.Context, e *Engine, c Caller) error { _, _, err := e.WhoAmI(ctx, c); return err }, may{'u', '+', '+', '+', '+'}},
-		{"Groups", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Groups(ctx, c, firstOrg); return err }, reads},
-		{"Groups of one's own", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Groups(ctx, c, ""); return err }, may{'u', '+', '+', '+', '+'}},
-		{"Users", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Users(ctx, c, firstOrg); return err }, reads},
+		{"Groups", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.Groups(ctx, c, firstOrg, Page{})
+			return err
+		}, reads},
+		{"Groups of one's own", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.Groups(ctx, c, "", Page{})
+			return err
+		}, may{'u', '+', '+', '+', '+'}},
+		{"Users", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.Users(ctx, c, UserFilter{Organization: firstOrg}, Page{})
+			return err
+		}, reads},
 		{"Grant", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Grant(ctx, c, firstOrg); return err }, reads},
 		{"CreateGroup", func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.CreateGroup(ctx, c, name(), firstOrg, 0)
@@ -158,11 +214,75 @@ func identityCases(ann UserView) []permissionCase {
 			return err
 		}, manages},
 		{"UpdateUser", func(ctx context.Context, e *Engine, c Caller) error {
-			_, err := e.UpdateUser(ctx, c, string(ann.ID), nil, nil)
+			_, err := e.UpdateUser(ctx, c, UpdateUser{User: string(ann.ID)})
 			return err
 		}, manages},
+		{"DeleteGroup", func(ctx context.Context, e *Engine, c Caller) error {
+			made, err := e.CreateGroup(ctx, c, name(), firstOrg, 0)
+			if err != nil {
+				return err
+			}
+			return e.DeleteGroup(ctx, c, firstOrg, made.Slug)
+		}, manages},
+		{"UseGroup", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.UseGroup(ctx, c, "lab")
+			return err
+		}, may{'u', 'd', 'd', '+', 'd'}},
+	}
+}
+
+func memberCases() []permissionCase {
+	manages := may{'u', 'd', 'h', 'd', '+'}
+	n := 0
+	name := func() string { n++; return fmt.Sprint("member-", n) }
+	return []permissionCase{
+		{"SetMembership of the organisation", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.SetMembership(ctx, c, MemberChange{Organization: firstOrg, User: "ann"})
+			return err
+		}, manages},
+		{"SetMembership of a group", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.SetMembership(ctx, c, MemberChange{Organization: firstOrg, Group: "lab", User: "ann"})
+			return err
+		}, manages},
+		{"RemoveMembership of the organisation", func(ctx context.Context, e *Engine, c Caller) error {
+			made, err := e.CreateUser(ctx, c, NewUser{Name: name(), Organization: firstOrg})
+			if err == nil {
+				_, err = e.RemoveMembership(ctx, c, MemberChange{Organization: firstOrg, User: made.Name}, true)
+			}
+			return err
+		}, manages},
+		{"RemoveMembership of a group", func(ctx context.Context, e *Engine, c Caller) error {
+			made, err := e.CreateUser(ctx, c, NewUser{Name: name(), Organization: firstOrg, Groups: []string{"lab"}})
+			if err == nil {
+				_, err = e.RemoveMembership(ctx, c, MemberChange{Organization: firstOrg, Group: "lab", User: made.Name}, false)
+			}
+			return err
+		}, manages},
+		{"DeleteUser", func(ctx context.Context, e *Engine, c Caller) error {
+			made, err := e.CreateUser(ctx, c, NewUser{Name: name(), Organization: firstOrg})
+			if err == nil {
+				err = e.DeleteUser(ctx, c, firstOrg, made.Name, true)
+			}
+			return err
+		}, manages},
+	}
+}
+
+func tokenCases(ann UserView) []permissionCase {
+	return []permissionCase{
+		{"UserTokens", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.UserTokens(ctx, c, "", string(ann.ID))
+			return err
+		}, may{'u', 'd', 'h', '+', '+'}},
+		{"RevokeUserToken", func(ctx context.Context, e *Engine, c Caller) error {
+			err := e.RevokeUserToken(ctx, c, "", string(ann.ID), "none")
+			if strings.Contains(fmt.Sprint(err), "there is no token") {
+				return nil
+			}
+			return err
+		}, may{'u', 'd', 'h', '+', '+'}},
 		{"CreateUserToken", func(ctx context.Context, e *Engine, c Caller) error {
-			_, err := e.CreateUserToken(ctx, c, string(ann.ID))
+			_, _, err := e.CreateUserToken(ctx, c, NewToken{User: string(ann.ID)})
 			return err
 		}, may{'u', 'd', 'h', '+', '+'}},
 	}
@@ -358,7 +478,7 @@ func TestPowerBeyondTheOrganisation(t *testing.T) {
 			t.Errorf("%s: the user was made", name)
 		}
 	}
-	users, err := c.engine.Users(t.Context(), c.admin, "")
+	users, _, err := c.engine.Users(t.Context(), c.admin, UserFilter{}, Page{})
 	if err != nil || len(users) != 1 {
 		t.Errorf("%+v, %v", users, err)
 	}
@@ -405,7 +525,7 @@ func TestRefusedCommandsChangeNothing(t *testing.T) {
 	c := newCluster(t, st)
 	c.set(plainConfig)
 	csr := request(t)
-	token, _, err := c.engine.CreateJoinToken(t.Context(), c.admin, 0, 1)
+	token, _, err := c.engine.CreateJoinToken(t.Context(), c.admin, NewJoinToken{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -413,9 +533,15 @@ func TestRefusedCommandsChangeNothing(t *testing.T) {
 		"CreateOrganization": func() error { _, err := c.engine.CreateOrganization(t.Context(), c.admin, "x", 0); return err },
 		"CreateGroup":        func() error { _, err := c.engine.CreateGroup(t.Context(), c.admin, "x", "", 0); return err },
 		"CreateUser":         func() error { _, err := c.engine.CreateUser(t.Context(), c.admin, NewUser{Name: "x"}); return err },
-		"CreateUserToken":    func() error { _, err := c.engine.CreateUserToken(t.Context(), c.admin, "admin"); return err },
-		"CreateJoinToken":    func() error { _, _, err := c.engine.CreateJoinToken(t.Context(), c.admin, 0, 1); return err },
-		"Join":               func() error { _, _, err := c.engine.Join(t.Context(), token, "x", csr); return err },
+		"CreateUserToken": func() error {
+			_, _, err := c.engine.CreateUserToken(t.Context(), c.admin, NewToken{User: "admin"})
+			return err
+		},
+		"CreateJoinToken": func() error { _, _, err := c.engine.CreateJoinToken(t.Context(), c.admin, NewJoinToken{}); return err },
+		"Join": func() error {
+			_, _, err := c.engine.Join(t.Context(), JoinRequest{Token: token, Node: "x", CSR: csr})
+			return err
+		},
 		"StartWorkflow": func() error {
 			_, err := c.engine.StartWorkflow(t.Context(), c.admin, StartWorkflow{YAML: []byte(oneJob), File: "w"})
 			return err

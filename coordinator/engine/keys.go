@@ -11,6 +11,8 @@ const (
 	keyCluster        = "cluster"
 	keyCA             = "secret/ca"
 	keySequence       = "event-sequence" // of the last event; may be ahead of it
+	keyFence          = "fence"          // written with every deletion, see tx.group
+	keyLifetime       = "certificate-lifetime"
 	prefixGrantKey    = "secret/grant-key/"
 	prefixConfig      = "config/"      // config/<revision>: who, when, sha256
 	prefixYAML        = "config-yaml/" // config-yaml/<revision>: the bytes as given
@@ -19,6 +21,8 @@ const (
 	prefixUser        = "user/"
 	prefixToken       = "token/"
 	prefixJoin        = "join-token/"
+	prefixRevoked     = "revoked/" // revoked/<node>: its certificates from before a time
+	prefixAudit       = "audit/"   // audit/<nanoseconds>/<request>
 	prefixGrant       = "grant/"
 	prefixSerial      = "grant-serial/" // apart from the grant, or a rollback would be invisible
 	prefixHistory     = "grant-history/"

@@ -38,6 +38,9 @@ func (e *Engine) reload(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := e.noteLifetime(ctx); err != nil {
+		return err
+	}
 	e.credentials.reset(s)
 	e.peers.reset(s)
 	return nil
@@ -51,8 +54,8 @@ func (e *Engine) newState() (*state, error) {
 	active := activate(checked)
 	return &state{
 		config: active, verified: grant.NewCache(verifiedCache),
-		orgs: map[coordinator.OrganizationID]*organization{}, groups: map[coordinator.GroupID]*coordinator.Group{},
-		users: map[coordinator.UserID]*coordinator.User{}, tokens: map[string]auth.UserToken{}, joinTokens: map[string]auth.JoinToken{},
+		directory: newDirectory(), tokens: map[string]auth.UserToken{}, joinTokens: map[string]auth.JoinToken{},
+		revoked:   map[coordinator.NodeID]auth.Revocation{},
 		workflows: map[coordinator.WorkflowID]*submission{}, idempotency: map[string]coordinator.WorkflowID{},
 		queued: map[coordinator.AllocationID]*allocation{}, active: map[coordinator.AllocationID]*allocation{},
 		deferred: map[coordinator.AllocationID]*allocation{}, nodes: map[coordinator.NodeID]*node{},
@@ -151,14 +154,15 @@ func (e *Engine) loadSecrets(ctx context.Context, s *state) error {
 
 func (e *Engine) loadOwners(ctx context.Context, s *state) error {
 	err := each(ctx, e, prefixOrg, func(_ string, o coordinator.Organization) error {
-		s.orgs[o.ID] = &organization{Organization: o}
+		s.addOrganization(&organization{Organization: o})
 		return nil
 	})
 	return errors.Join(err,
-		each(ctx, e, prefixGroup, func(_ string, g coordinator.Group) error { s.groups[g.ID] = &g; return nil }),
-		each(ctx, e, prefixUser, func(_ string, u coordinator.User) error { s.users[u.ID] = &u; return nil }),
+		each(ctx, e, prefixGroup, func(_ string, g coordinator.Group) error { s.addGroup(&g); return nil }),
+		each(ctx, e, prefixUser, func(_ string, u coordinator.User) error { s.addUser(&u); return nil }),
 		each(ctx, e, prefixToken, func(_ string, t auth.UserToken) error { s.tokens[t.ID] = t; return nil }),
-		each(ctx, e, prefixJoin, func(_ string, t auth.JoinToken) error { s.joinTokens[t.ID] = t; return nil }))
+		each(ctx, e, prefixJoin, func(_ string, t auth.JoinToken) error { s.joinTokens[t.ID] = t; return nil }),
+		each(ctx, e, prefixRevoked, func(_ string, r auth.Revocation) error { s.revoked[r.Node] = r; return nil }))
 }
 
 func (e *Engine) loadGrants(ctx context.Context, s *state) error {
@@ -319,8 +323,14 @@ func (e *Engine) loadMaintenance(ctx context.Context, s *state) error {
 
 // loadEvents finds the number of the last event. Followers of older ones read the store.
 func (e *Engine) loadEvents(ctx context.Context, s *state) error {
-	if err := e.getJSON(ctx, keySequence, &s.seq); err != nil {
+	var deleted time.Time
+	var lifetime longestLifetime
+	err := errors.Join(e.getJSON(ctx, keySequence, &s.seq), e.getJSON(ctx, keyFence, &deleted), e.getJSON(ctx, keyLifetime, &lifetime))
+	if err != nil {
 		return err
+	}
+	if s.longest = time.Duration(lifetime.Seconds) * time.Second; s.longest == 0 {
+		s.longest = legacyLifetime
 	}
 	e.events.reset(s.seq)
 	return nil
@@ -355,6 +365,8 @@ func (e *Engine) foundCluster(ctx context.Context) error {
 	t.put(keyCluster, s.cluster)
 	t.putBytes(keyCA, ca)
 	t.putBytes(prefixGrantKey+string(s.signer.ID()), key)
+	s.longest = e.opt.CertificateLifetime
+	t.put(keyLifetime, longestLifetime{int64(s.longest / time.Second)})
 	org, err := e.found(t, firstOrg, 0) // closes the group: all of this is there, or nothing
 	if err != nil {
 		return err
@@ -367,7 +379,7 @@ func (e *Engine) foundCluster(ctx context.Context) error {
 	for _, g := range s.groups {
 		admin.Groups = append(admin.Groups, g.ID)
 	}
-	s.users[admin.ID] = admin
+	s.addUser(admin)
 	t.groups[0].Ops = append(t.groups[0].Ops, opJSON(prefixUser+userID, admin))
 	return t.commit(ctx)
 }

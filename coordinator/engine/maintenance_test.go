@@ -55,7 +55,7 @@ func TestMaintenanceDrainsTheCluster(t *testing.T) {
 		if err != nil || v.Emergency || v.State != "planned" {
 			t.Fatalf("%+v, %v", v, err)
 		}
-		if n, err := s.engine.Node(t.Context(), "n1"); err != nil || n.Status != NodeReady || !strings.Contains(n.Reason, "maintenance 1 from ") {
+		if n, err := s.engine.Node(t.Context(), s.admin, "n1"); err != nil || n.Status != NodeReady || !strings.Contains(n.Reason, "maintenance 1 from ") {
 			t.Errorf("%s %q, %v", n.Status, n.Reason, err)
 		}
 		s.pass(week - 30*time.Minute)
@@ -77,7 +77,7 @@ func TestMaintenanceDrainsTheCluster(t *testing.T) {
 		}
 		s.pass(30*time.Minute + time.Second)
 		s.is(batch, preempting)
-		if n, err := s.engine.Node(t.Context(), "n1"); err != nil || n.Status != NodeDraining || len(n.Work) != 2 {
+		if n, err := s.engine.Node(t.Context(), s.admin, "n1"); err != nil || n.Status != NodeDraining || len(n.Work) != 2 {
 			t.Errorf("%s %q %+v, %v", n.Status, n.Reason, n.Work, err)
 		}
 		if v, err := s.engine.Capacity(t.Context(), s.admin); err != nil || v.Classes[2].FreeGPUs != 0 || v.Definitions[0].Ready != 0 {
@@ -299,7 +299,7 @@ func TestActiveDrain(t *testing.T) {
 		s.is(stays, running)
 		s.pass(20 * time.Minute)
 		s.is(stays, finished)
-		if v, err := s.engine.Node(t.Context(), "n1"); err != nil || len(v.Work) != 0 {
+		if v, err := s.engine.Node(t.Context(), s.admin, "n1"); err != nil || len(v.Work) != 0 {
 			t.Errorf("%+v, %v", v.Work, err)
 		}
 		if _, err := s.engine.SetScheduling(t.Context(), s.admin, "n1", "uncordon", "", false); err != nil {

@@ -16,6 +16,7 @@ type Hello struct {
 	Runs         []RunStatus
 	RunsAsCaller bool
 	Runtimes     []string
+	Certificate  NodeCertificate // of the connection; the server fills it, the agent is not asked
 }
 
 // RunState is how far a run is, as its node knows it.

@@ -79,6 +79,8 @@ func (n *node) why(s *state) string {
 		return fmt.Sprintf("run %s was killed and does not end; see the node's log, a restart of the machine helps", n.overdue)
 	case len(n.strays) > 0:
 		return fmt.Sprintf("run %s was given up and still ends there", slices.Min(slices.Collect(maps.Keys(n.strays))))
+	case n.record.Definition == "" && n.record.Bound != "":
+		return fmt.Sprintf("it joined for definition %s only, whose condition is not true here; see `substrate node explain %s`", n.record.Bound, n.id)
 	case n.record.Definition == "":
 		return "no definition's condition is true; see `substrate node explain " + string(n.id) + "`"
 	}
@@ -132,6 +134,7 @@ func (t *tx) assign(n *node) {
 			"node matches %s and also %s: the first in the file wins", def, joinIDs(conflicts))})
 	}
 	n.conflicts = conflicts
+	def = t.bound(n, def, matched)
 	if def != n.record.Definition {
 		was := n.record.Definition
 		n.record.Definition = def
@@ -146,6 +149,20 @@ func (t *tx) assign(n *node) {
 			"definition %s, before %s", orNone(def), orNone(was))})
 	}
 	s.changedNode(n)
+}
+
+// bound keeps a node to the definition that its join token named. What it reports beyond that does not count.
+func (t *tx) bound(n *node, def coordinator.DefinitionID, matched map[coordinator.DefinitionID]bool) coordinator.DefinitionID {
+	switch bound := n.record.Bound; {
+	case bound == "" || def == bound:
+		return def
+	case matched[bound]:
+		return bound
+	case def != "":
+		t.event(Event{Kind: "warning", Subject: string(n.id), Message: fmt.Sprintf(
+			"node joined for definition %s only and does not match it; it is refused for %s, which it matches", bound, def)})
+	}
+	return ""
 }
 
 func orNone(id coordinator.DefinitionID) string { return cmp.Or(string(id), "none") }
@@ -252,7 +269,7 @@ func (e *Engine) SetScheduling(ctx context.Context, c Caller, id coordinator.Nod
 			t.sendAway(n)
 		}
 		return nil
-	}, func(s *state) { view = s.nodeView(s.nodes[id], false, e.opt.Now().UTC()) })
+	}, func(s *state) { view = s.nodeView(c, s.nodes[id], false, e.opt.Now().UTC()) })
 	return view, err
 }
 

@@ -264,7 +264,7 @@ func TestRunThatDoesNotEnd(t *testing.T) {
 	n.all(victim, coordinator.StatusPreempting)
 
 	awaitNode(t, c, "n0", NodeNotReady)
-	v, err := c.engine.Node(t.Context(), "n0")
+	v, err := c.engine.Node(t.Context(), c.admin, "n0")
 	if err != nil || !strings.Contains(v.Reason, string(victim)+"/a#1") {
 		t.Errorf("why is %q, %v", v.Reason, err)
 	}

@@ -43,7 +43,7 @@ func TestNamesMeanOwnWorkFirst(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := c.engine.CreateUserToken(t.Context(), c.admin, string(u.ID))
+		text, err := c.token(c.admin, string(u.ID))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -80,7 +80,7 @@ func TestSetTellsWhatTheFleetShows(t *testing.T) {
 	c.set(plainConfig)
 	c.join(newHost("n1", 4, nil))
 	for {
-		if n, err := c.engine.Node(t.Context(), "n1"); err != nil {
+		if n, err := c.engine.Node(t.Context(), c.admin, "n1"); err != nil {
 			t.Fatal(err)
 		} else if n.Status == NodeReady {
 			break

@@ -54,7 +54,7 @@ func TestPrioritiesOfOrganizationGroupAndUserOrderTheQueue(t *testing.T) {
 		},
 		"user": func(s *stage, u UserView) {
 			p := int32(5)
-			if _, err := s.engine.UpdateUser(s.t.Context(), s.admin, string(u.ID), &p, nil); err != nil {
+			if _, err := s.engine.UpdateUser(s.t.Context(), s.admin, UpdateUser{User: string(u.ID), Priority: &p}); err != nil {
 				s.t.Fatal(err)
 			}
 		},

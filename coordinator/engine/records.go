@@ -104,6 +104,8 @@ type domainCores struct {
 type nodeRecord struct {
 	Created    time.Time                `json:"created"`
 	Definition coordinator.DefinitionID `json:"definition,omitempty"`
+	Bound      coordinator.DefinitionID `json:"bound,omitempty"`      // of this definition or of none: its join token said so
+	Launch     string                   `json:"launch,omitempty"`     // what it joined for
 	Scheduling string                   `json:"scheduling,omitempty"` // "", "cordoned", "draining"
 	Reason     string                   `json:"reason,omitempty"`     // the administrator's words
 	BootID     string                   `json:"boot_id,omitempty"`

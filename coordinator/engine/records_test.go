@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -20,7 +21,7 @@ func TestDiskFormat(t *testing.T) {
 	records := []any{
 		clusterRecord{}, newestGrant{}, workflowRecord{}, allocRecord{}, holdRecord{}, nodeRecord{}, ConfigRevision{}, []Event{},
 		reservationRecord{}, windowRecord{}, StatusEntry{},
-		coordinator.Organization{}, coordinator.Group{}, coordinator.User{},
+		coordinator.Organization{}, coordinator.Group{}, coordinator.User{}, AuditEntry{}, longestLifetime{}, auth.UserToken{}, auth.JoinToken{}, auth.Revocation{},
 		federateRecord{}, memberRecord{}, routeRecord{}, pushRecord{},
 	}
 	var out bytes.Buffer

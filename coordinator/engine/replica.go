@@ -183,9 +183,7 @@ func (r *refresh) organization(e federation.Entity) (*organization, error) {
 	if o := s.orgs[coordinator.OrganizationID(e.ID)]; o != nil {
 		return o, nil
 	}
-	taken := func(slug string) bool {
-		return slices.ContainsFunc(s.sortedOrganizations(), func(o *organization) bool { return o.Slug == slug })
-	}
+	taken := func(slug string) bool { return s.organization(slug, Caller{}) != nil }
 	o := &organization{Organization: coordinator.Organization{ID: coordinator.OrganizationID(e.ID), Slug: federation.LocalName(e, taken),
 		Created: r.now, Replica: &coordinator.Replica{Federate: r.federate}}}
 	var signed []signedGrant
@@ -195,7 +193,7 @@ func (r *refresh) organization(e federation.Entity) (*organization, error) {
 			return nil, err
 		}
 	}
-	s.orgs[o.ID] = o
+	s.addOrganization(o)
 	r.put(prefixOrg+e.ID, o.Organization)
 	r.group()
 	for _, g := range signed {
@@ -222,7 +220,7 @@ func (r *refresh) groupOf(o *organization, e federation.Entity) *coordinator.Gro
 	slug := federation.LocalName(e, func(slug string) bool { return s.group(o.ID, slug) != nil })
 	g := &coordinator.Group{ID: coordinator.GroupID(e.ID), Organization: o.ID, Slug: slug, Created: r.now,
 		Replica: &coordinator.Replica{Federate: r.federate}}
-	s.groups[g.ID] = g
+	s.addGroup(g)
 	r.put(prefixGroup+e.ID, g)
 	r.tx.group()
 	r.created("group", o.Slug+"/"+slug, e)
@@ -238,7 +236,7 @@ func (r *refresh) user(o *organization, groups []coordinator.GroupID) *coordinat
 		name := federation.LocalName(e, func(name string) bool { return s.user(o.ID, name) != nil })
 		u = &coordinator.User{ID: coordinator.UserID(e.ID), Organization: o.ID, Name: name, Created: r.now,
 			Replica: &coordinator.Replica{Federate: r.federate}}
-		s.users[u.ID] = u
+		s.addUser(u)
 		r.created("user", o.Slug+"/"+name, e)
 	}
 	unix := r.id.UnixUser
@@ -255,7 +253,8 @@ func (r *refresh) user(o *organization, groups []coordinator.GroupID) *coordinat
 }
 
 func (r *refresh) putUser(u *coordinator.User) {
-	r.put(prefixUser+string(u.ID), u)
+	u.Owns = slices.DeleteFunc(slices.Clone(u.Owns), func(id coordinator.GroupID) bool { return !slices.Contains(u.Groups, id) })
+	r.tx.putUser(u)
 	r.tx.group()
 }
 

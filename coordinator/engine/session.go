@@ -31,6 +31,8 @@ type Session struct {
 	ready  chan struct{}             // holds one token when outbox is not empty or the session is closed
 	ranks  map[coordinator.RunID]int // the node's rank in runs that sent output, -1: not placed here
 	hello  []coordinator.RunID       // runs the agent held when it connected
+
+	certificate NodeCertificate
 }
 
 // sessions are the streams to close when the loop stops or starts again from the store.
@@ -120,11 +122,14 @@ func (s *Session) Next(ctx context.Context) ([]ToNode, error) {
 // Connect takes a node's new stream; an older one of the same node is closed. Runs the agent holds are
 // compared with what is decided: unknown ones are ended, missing ones ordered again or given up.
 func (e *Engine) Connect(ctx context.Context, id coordinator.NodeID, h Hello) (*Session, error) {
-	s := &Session{engine: e, node: id, ready: make(chan struct{}, 1), ranks: map[coordinator.RunID]int{}}
+	s := &Session{engine: e, node: id, ready: make(chan struct{}, 1), ranks: map[coordinator.RunID]int{}, certificate: h.Certificate}
 	for _, st := range h.Runs {
 		s.hello = append(s.hello, st.Run)
 	}
 	err := e.do(ctx, func(t *tx) error {
+		if err := t.state.checkCertificate("connect the node", id, h.Certificate); err != nil {
+			return err
+		}
 		n := t.state.nodes[id]
 		if n == nil {
 			n = newNode(id)

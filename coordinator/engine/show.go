@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"substrate/coordinator"
@@ -124,6 +125,7 @@ func (e *Engine) Workflow(ctx context.Context, c Caller, ref string) (v Workflow
 		var w *submission
 		if w, err = s.resolve(c, "show workflow", ref); err == nil {
 			v = w.view(s, true)
+			s.veil(c, v.Jobs)
 		}
 	})
 	if verr != nil {
@@ -143,7 +145,7 @@ func (e *Engine) Job(ctx context.Context, c Caller, id coordinator.AllocationID)
 			err = noSuch("show job", "job", string(id))
 			return
 		}
-		v = a.view(s)
+		v = s.veiled(c, a.view(s))
 	})
 	if verr != nil {
 		return v, verr
@@ -167,7 +169,7 @@ func (e *Engine) ExplainWorkflow(ctx context.Context, c Caller, ref, name string
 			if name == "" && a.record.Status != coordinator.StatusQueued && a.record.Status != coordinator.StatusPending {
 				continue
 			}
-			x := JobExplanation{Job: a.view(s), Definitions: s.outcomes(a.job)}
+			x := JobExplanation{Job: s.veiled(c, a.view(s)), Definitions: s.outcomes(a.job)}
 			for i := range x.Definitions {
 				x.Definitions[i].Ready = s.readyNodes(x.Definitions[i].Definition)
 			}
@@ -214,7 +216,7 @@ func (e *Engine) Queue(ctx context.Context, c Caller, mine bool, class coordinat
 		var chosen []ranked
 		chosen, next = page(seen, p, ranked.token, func(r ranked, token string) bool { return r.token() <= token })
 		for _, r := range chosen {
-			jobs = append(jobs, r.view(s))
+			jobs = append(jobs, s.veiled(c, r.view(s)))
 		}
 	})
 	return jobs, total, next, err
@@ -278,7 +280,7 @@ func (s *state) waitingAfter(token string, limit int, class coordinator.Class, s
 }
 
 // Nodes lists nodes by id, of one definition or all.
-func (e *Engine) Nodes(ctx context.Context, def coordinator.DefinitionID, p Page) (list []NodeView, next string, err error) {
+func (e *Engine) Nodes(ctx context.Context, c Caller, def coordinator.DefinitionID, p Page) (list []NodeView, next string, err error) {
 	verr := e.view(ctx, func(s *state) {
 		if _, known := s.config.annotations[def]; def != "" && !known {
 			err = noSuch("list nodes", "definition", string(def))
@@ -294,21 +296,21 @@ func (e *Engine) Nodes(ctx context.Context, def coordinator.DefinitionID, p Page
 		chosen, next = page(seen, p, func(n *node) string { return string(n.id) },
 			func(n *node, token string) bool { return string(n.id) <= token })
 		for _, n := range chosen {
-			list = append(list, s.nodeView(n, false, e.opt.Now().UTC()))
+			list = append(list, s.nodeView(c, n, false, e.opt.Now().UTC()))
 		}
 	})
 	return list, next, cmp.Or(verr, err)
 }
 
 // Node shows one node with its facts.
-func (e *Engine) Node(ctx context.Context, id coordinator.NodeID) (v NodeView, err error) {
+func (e *Engine) Node(ctx context.Context, c Caller, id coordinator.NodeID) (v NodeView, err error) {
 	verr := e.view(ctx, func(s *state) {
 		n := s.nodes[id]
 		if n == nil {
 			err = noSuch("show node", "node", string(id))
 			return
 		}
-		v = s.nodeView(n, true, e.opt.Now().UTC())
+		v = s.nodeView(c, n, true, e.opt.Now().UTC())
 	})
 	if verr != nil {
 		return v, verr
@@ -316,17 +318,17 @@ func (e *Engine) Node(ctx context.Context, id coordinator.NodeID) (v NodeView, e
 	return v, err
 }
 
-func (s *state) nodeView(n *node, facts bool, now time.Time) NodeView {
+func (s *state) nodeView(c Caller, n *node, facts bool, now time.Time) NodeView {
 	v := NodeView{ID: n.id, Status: n.status(), Definition: n.record.Definition, Conflicts: slices.Clone(n.conflicts),
 		Reason: n.why(s), Revision: n.revision, Capacity: n.capacity, LastSeen: n.lastSeen, AgentVersion: n.version,
 		Annotations: maps.Clone(s.config.annotations[n.record.Definition]), Warnings: slices.Clone(n.warnings),
-		Arch: n.facts.CPU.Arch, OS: n.facts.OSRelease.PrettyName, CPUModel: n.facts.CPU.ModelName}
+		Bound: n.record.Bound, Launch: n.record.Launch, Arch: n.facts.CPU.Arch, OS: n.facts.OSRelease.PrettyName, CPUModel: n.facts.CPU.ModelName}
 	if v.Annotations == nil {
 		v.Annotations = map[string]string{}
 	}
 	maps.Copy(v.Annotations, n.hardwareKeys)
 	if n.session != nil {
-		v.LastSeen = now
+		v.LastSeen, v.Certificate = now, n.session.certificate
 	}
 	if w, active := s.maintenanceOf(n, now); w != nil {
 		v.Status, v.Reason = inMaintenance(v, w, active)
@@ -334,8 +336,14 @@ func (s *state) nodeView(n *node, facts bool, now time.Time) NodeView {
 	if n.drift != "" {
 		v.Warnings = append(v.Warnings, NodeWarning{Source: "drift", Message: n.drift})
 	}
+	if a, _ := s.runOwner(n.overdue); a != nil && !c.sees(a.job.workflow) {
+		v.Reason = strings.Replace(v.Reason, "run "+string(n.overdue), "a run", 1)
+	}
 	v.Used = s.used(n)
 	for _, a := range sortedAllocations(n.active) {
+		if !c.sees(a.job.workflow) { // the use of a node is everybody's to see, who uses it is not
+			continue
+		}
 		v.Runs = append(v.Runs, a.run())
 		v.Work = append(v.Work, NodeWork{Run: a.run(), Class: a.job.spec.Class, Status: a.record.Status, Started: a.record.Started,
 			EndsBy: a.endsBy(), NoticeEnds: a.record.NoticeEnds})

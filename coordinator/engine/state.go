@@ -20,15 +20,16 @@ type state struct {
 	config    *activeConfig
 	revisions []ConfigRevision // by revision, ascending
 
-	ca         *auth.CA
-	signer     grant.Key
-	ring       grant.Ring
-	verified   *grant.Cache
-	orgs       map[coordinator.OrganizationID]*organization
-	groups     map[coordinator.GroupID]*coordinator.Group
-	users      map[coordinator.UserID]*coordinator.User
+	ca       *auth.CA
+	signer   grant.Key
+	ring     grant.Ring
+	verified *grant.Cache
+	directory
 	tokens     map[string]auth.UserToken // by public id
 	joinTokens map[string]auth.JoinToken
+	revoked    map[coordinator.NodeID]auth.Revocation
+	longest    time.Duration // that a certificate issued here may live
+	audited    int64         // nanoseconds in the key of the last audit entry
 
 	workflows        map[coordinator.WorkflowID]*submission
 	idempotency      map[string]coordinator.WorkflowID // "<user>/<key>"

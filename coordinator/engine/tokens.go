@@ -1,9 +1,14 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
@@ -13,26 +18,65 @@ import (
 // every request brings one. It follows what is durable.
 type credentials struct {
 	mu     sync.RWMutex
-	tokens map[string]auth.UserToken // by public id
-	owners map[coordinator.UserID]Caller
+	tokens map[string]*credential // by public id
+	owners map[coordinator.UserID]owner
 	joins  map[string]auth.JoinToken
+}
+
+// credential is a token with when it was last used, in Unix seconds; 0 is not since the record was read.
+type credential struct {
+	auth.UserToken
+	used atomic.Int64
+}
+
+type owner struct {
+	auth.Principal
+	disabled bool
 }
 
 // reset takes over what the store holds.
 func (k *credentials) reset(s *state) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.tokens, k.joins = maps.Clone(s.tokens), maps.Clone(s.joinTokens)
-	k.owners = make(map[coordinator.UserID]Caller, len(s.users))
+	before := k.tokens
+	k.tokens, k.joins = make(map[string]*credential, len(s.tokens)), maps.Clone(s.joinTokens)
+	for id, t := range s.tokens {
+		k.tokens[id] = &credential{UserToken: t}
+		if old := before[id]; old != nil {
+			k.tokens[id].used.Store(old.used.Load())
+		}
+	}
+	k.owners = make(map[coordinator.UserID]owner, len(s.users))
 	for id, u := range s.users {
-		k.owners[id] = Caller{Principal: auth.PrincipalOf(*u)}
+		k.owners[id] = owner{auth.PrincipalOf(*u), u.Disabled}
 	}
 }
 
-func (k *credentials) issue(t auth.UserToken, owner Caller) {
+// know takes over what has become of a user.
+func (k *credentials) know(p auth.Principal, disabled bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.tokens[t.ID], k.owners[owner.User] = t, owner
+	k.owners[p.User] = owner{p, disabled}
+}
+
+// forget ends a user's tokens with the user.
+func (k *credentials) forget(id coordinator.UserID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.owners, id)
+	maps.DeleteFunc(k.tokens, func(_ string, t *credential) bool { return t.User == id })
+}
+
+func (k *credentials) issue(t auth.UserToken) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.tokens[t.ID] = &credential{UserToken: t}
+}
+
+func (k *credentials) revoke(id string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.tokens, id)
 }
 
 func (k *credentials) issueJoin(t auth.JoinToken) {
@@ -41,12 +85,33 @@ func (k *credentials) issueJoin(t auth.JoinToken) {
 	k.joins[t.ID] = t
 }
 
-func (k *credentials) token(id string) (t auth.UserToken, owner Caller, ok bool) {
+func (k *credentials) revokeJoin(id string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.joins, id)
+}
+
+func (k *credentials) token(id string) (*credential, owner, bool) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	t, ok = k.tokens[id]
-	owner, known := k.owners[t.User]
-	return t, owner, ok && known
+	t := k.tokens[id]
+	if t == nil {
+		return nil, owner{}, false
+	}
+	o, known := k.owners[t.User]
+	return t, o, known
+}
+
+// lastUsed is when a token was used last, as far as is known.
+func (k *credentials) lastUsed(t auth.UserToken) time.Time {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	if c := k.tokens[t.ID]; c != nil {
+		if used := c.used.Load(); used > t.Used.Unix() {
+			return time.Unix(used, 0).UTC()
+		}
+	}
+	return t.Used
 }
 
 // issued reports whether a join token of this secret was ever given out.
@@ -59,41 +124,160 @@ func (k *credentials) issued(shown auth.JoinText) bool {
 
 // Authenticate finds the user behind an API token.
 func (e *Engine) Authenticate(_ context.Context, token string) (Caller, error) {
+	refused := coordinator.Errorf(coordinator.ErrUnauthenticated, "authenticate", "the token is not known here")
 	shown, err := auth.ParseUserToken(token)
-	if err == nil {
-		rec, caller, ok := e.credentials.token(shown.ID)
-		if ok && rec.Check(shown, e.opt.Now()) == nil {
-			return caller, nil
-		}
+	if err != nil {
+		return Caller{}, refused
 	}
-	return Caller{}, coordinator.Errorf(coordinator.ErrUnauthenticated, "authenticate", "the token is not known here")
+	rec, owner, ok := e.credentials.token(shown.ID)
+	if !ok {
+		return Caller{}, refused
+	}
+	now := e.opt.Now()
+	if err := rec.Check(shown, now); err != nil {
+		if rec.UserToken.Expired(now) && rec.Issued(shown) { // who holds the secret may know why it does not count
+			return Caller{}, coordinator.Errorf(coordinator.ErrUnauthenticated, "authenticate", "the token expired at %s", rec.Expires.Format(time.RFC3339)).
+				WithHint("make another with `substrate user token create`, or ask a cluster administrator for one")
+		}
+		return Caller{}, refused
+	}
+	if owner.disabled {
+		return Caller{}, coordinator.Errorf(coordinator.ErrUnauthenticated, "authenticate", "the account of user %s is disabled", owner.Name).
+			WithHint("ask an owner of your organisation, or a cluster administrator")
+	}
+	rec.used.Store(now.Unix())
+	return Caller{Principal: owner.Principal, Token: rec.ID}, nil
 }
 
-// CreateUserToken makes an API token; only its hash is kept.
-func (e *Engine) CreateUserToken(ctx context.Context, c Caller, user string) (text string, err error) {
+// maxTokens bounds the tokens of one user.
+const maxTokens = 50
+
+// TokenView is a token as its user may see it, without anything that opens a door.
+type TokenView struct {
+	ID, Name               string
+	User                   coordinator.UserID
+	UserName               string
+	Created, Expires, Used time.Time // zero: never
+	Expired                bool
+}
+
+// tokensOf are a user's tokens, oldest first.
+func (s *state) tokensOf(id coordinator.UserID) []auth.UserToken {
+	var out []auth.UserToken
+	for _, t := range s.tokens {
+		if t.User == id {
+			out = append(out, t)
+		}
+	}
+	slices.SortFunc(out, func(a, b auth.UserToken) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID)) })
+	return out
+}
+
+// NewToken asks for an API token. The user is named by id, or by name in the organisation; "" is the caller.
+type NewToken struct {
+	User, Organization, Name string
+	TTL                      time.Duration // 0: for ever
+}
+
+// CreateUserToken makes an API token; only its hash is kept. Who holds it is that user, so only the user itself
+// and administrators of the cluster make one.
+func (e *Engine) CreateUserToken(ctx context.Context, c Caller, in NewToken) (text string, out TokenView, err error) {
 	err = e.do(ctx, func(t *tx) error {
-		u, err := t.state.permittedUser(c, auth.PermissionManageUser, "create token", user)
+		u, err := t.state.permittedUser(c, auth.PermissionManageUser, "create token", in.Organization, cmp.Or(in.User, string(c.User)))
 		if err != nil {
 			return err
 		}
-		text, err = e.newToken(t, u)
+		text, out, err = e.newToken(t, u, in)
 		return err
 	})
-	return text, err
+	return text, out, err
 }
 
-func (e *Engine) newToken(t *tx, u *coordinator.User) (string, error) {
-	text, rec, err := auth.NewUserToken(u.ID, t.now, e.opt.Rand)
+func (e *Engine) newToken(t *tx, u *coordinator.User, in NewToken) (string, TokenView, error) {
+	const op = "create token"
+	have := t.state.tokensOf(u.ID)
+	expired := slices.DeleteFunc(slices.Clone(have), func(k auth.UserToken) bool { return !k.Expired(t.now) })
+	for _, k := range have {
+		if in.Name != "" && k.Name == in.Name && !k.Expired(t.now) {
+			return "", TokenView{}, coordinator.Errorf(coordinator.ErrExists, op, "user %s has one of name %q", u.Name, in.Name)
+		}
+	}
+	if len(have)-len(expired) >= maxTokens {
+		return "", TokenView{}, coordinator.Errorf(coordinator.ErrExhausted, op, "user %s has %d tokens", u.Name, maxTokens).
+			WithHint("revoke one: `substrate user token list` names them")
+	}
+	text, rec, err := auth.NewUserToken(u.ID, in.Name, in.TTL, t.now, e.opt.Rand)
 	if err != nil {
-		return "", err
+		return "", TokenView{}, err
 	}
 	t.state.tokens[rec.ID] = rec
 	t.put(prefixToken+rec.ID, rec)
+	for _, old := range expired { // in their place
+		t.dropToken(old)
+	}
 	t.group()
-	caller := Caller{Principal: auth.PrincipalOf(*u)}
-	t.then(func(int64) { e.credentials.issue(rec, caller) })
-	t.event(Event{Kind: "token-created", Subject: u.Name})
-	return text, nil
+	t.then(func(int64) { e.credentials.issue(rec) })
+	t.event(Event{Kind: "token-created", Subject: u.Name, Message: rec.ID})
+	return text, e.tokenView(rec, u, t.now), nil
+}
+
+func (t *tx) dropToken(rec auth.UserToken) {
+	delete(t.state.tokens, rec.ID)
+	t.delete(prefixToken + rec.ID)
+	t.then(func(int64) { t.engine.credentials.revoke(rec.ID) })
+}
+
+func (e *Engine) tokenView(rec auth.UserToken, u *coordinator.User, now time.Time) TokenView {
+	v := TokenView{ID: rec.ID, Name: rec.Name, User: u.ID, UserName: u.Name, Created: rec.Created, Expired: rec.Expired(now)}
+	v.Used = e.credentials.lastUsed(rec)
+	if rec.Expires != nil {
+		v.Expires = *rec.Expires
+	}
+	return v
+}
+
+// UserTokens lists a user's tokens, oldest first.
+func (e *Engine) UserTokens(ctx context.Context, c Caller, organization, user string) (out []TokenView, err error) {
+	verr := e.view(ctx, func(s *state) {
+		u, perr := s.permittedUser(c, auth.PermissionCurbUser, "list tokens", organization, cmp.Or(user, string(c.User)))
+		if perr != nil {
+			err = perr
+			return
+		}
+		now := e.opt.Now()
+		for _, t := range s.tokensOf(u.ID) {
+			out = append(out, e.tokenView(t, u, now))
+		}
+	})
+	if verr != nil {
+		return nil, verr
+	}
+	return out, err
+}
+
+// RevokeUserToken ends a token, named by its id or its name.
+func (e *Engine) RevokeUserToken(ctx context.Context, c Caller, organization, user, token string) error {
+	op := "revoke token " + token
+	return e.do(ctx, func(t *tx) error {
+		u, err := t.state.permittedUser(c, auth.PermissionCurbUser, op, organization, cmp.Or(user, string(c.User)))
+		if err != nil {
+			return err
+		}
+		if u.Admin && u.ID != c.User {
+			if err := c.authorize(auth.PermissionAdminCluster, op, auth.Target{}); err != nil {
+				return err
+			}
+		}
+		for _, rec := range t.state.tokensOf(u.ID) {
+			if rec.ID == token || rec.Name == token && token != "" {
+				t.dropToken(rec)
+				t.group()
+				t.event(Event{Kind: "token-revoked", Subject: u.Name, Message: fmt.Sprintf("%s, by %s", rec.ID, c.Name)})
+				return nil
+			}
+		}
+		return noSuch(op, "token", token)
+	})
 }
 
 // AdminToken makes a token for the first administrator; the daemon keeps it in a file of its own.
@@ -101,11 +285,42 @@ func (e *Engine) AdminToken(ctx context.Context) (text string, err error) {
 	err = e.do(ctx, func(t *tx) error {
 		for _, u := range t.state.users {
 			if u.Admin && u.Name == firstAdmin {
-				text, err = e.newToken(t, u)
+				text, _, err = e.newToken(t, u, NewToken{})
 				return err
 			}
 		}
 		return noSuch("create token", "user", firstAdmin)
 	})
 	return text, err
+}
+
+// noteUse writes when tokens were used last, so that a restart does not forget it: once an hour, not at each use.
+func (e *Engine) noteUse(ctx context.Context) error {
+	var used []auth.UserToken
+	if err := e.view(ctx, func(s *state) {
+		for _, t := range s.tokens {
+			if last := e.credentials.lastUsed(t).Truncate(time.Hour); last.After(t.Used) {
+				t.Used = last
+				used = append(used, t)
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	slices.SortFunc(used, func(a, b auth.UserToken) int { return cmp.Compare(a.ID, b.ID) })
+	for part := range slices.Chunk(used, erasedAtOnce) {
+		if err := e.do(ctx, func(t *tx) error {
+			for _, rec := range part {
+				if _, ok := t.state.tokens[rec.ID]; ok {
+					t.state.tokens[rec.ID] = rec
+					t.put(prefixToken+rec.ID, rec)
+					t.group()
+				}
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -80,11 +80,11 @@ func TestAuthenticate(t *testing.T) {
 	if ann.User != u.ID || ann.Name != "ann" || ann.Organization != c.admin.Organization || ann.Admin || len(ann.Groups) != 1 {
 		t.Errorf("%+v", ann)
 	}
-	text, err := c.engine.CreateUserToken(t.Context(), ann, "ann")
+	text, err := c.token(ann, "ann")
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := c.engine.CreateUserToken(t.Context(), c.admin, firstAdmin)
+	other, err := c.token(c.admin, firstAdmin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func TestTokensOfFailedWrites(t *testing.T) {
 		}
 		st.FailCommit(1, fault)
 		err := c.engine.do(t.Context(), func(tx *tx) (err error) {
-			text, err = c.engine.newToken(tx, tx.state.users[c.admin.User])
+			text, _, err = c.engine.newToken(tx, tx.state.users[c.admin.User], NewToken{})
 			return err
 		})
 		if err == nil {
@@ -137,8 +137,8 @@ func TestTokensOfFailedWrites(t *testing.T) {
 
 func TestJoin(t *testing.T) {
 	c := newCluster(t, store.NewMemory())
-	token, expires, err := c.engine.CreateJoinToken(t.Context(), c.admin, time.Hour, 1)
-	if err != nil || !expires.After(c.now()) {
+	token, expires, err := c.engine.CreateJoinToken(t.Context(), c.admin, NewJoinToken{TTL: time.Hour, Uses: 1})
+	if err != nil || !expires.Expires.After(c.now()) {
 		t.Fatalf("%v, %v", expires, err)
 	}
 	csr := request(t)
@@ -146,7 +146,7 @@ func TestJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, _, err := c.engine.CreateJoinToken(t.Context(), c.admin, time.Hour, 1)
+	other, _, err := c.engine.CreateJoinToken(t.Context(), c.admin, NewJoinToken{TTL: time.Hour, Uses: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestJoin(t *testing.T) {
 		"bad name":          {token, "Bad Name", csr, coordinator.ErrInvalid},
 		"bad request":       {token, "n1", []byte("csr"), coordinator.ErrInvalid},
 	} {
-		if _, _, err := c.engine.Join(t.Context(), tt.token, tt.node, tt.csr); coordinator.ErrorKindOf(err) != tt.kind {
+		if _, _, err := c.engine.Join(t.Context(), JoinRequest{Token: tt.token, Node: tt.node, CSR: tt.csr}); coordinator.ErrorKindOf(err) != tt.kind {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -173,21 +173,21 @@ func TestJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := c.engine.Join(t.Context(), token, "busy", csr); coordinator.ErrorKindOf(err) != coordinator.ErrConflict {
+	if _, _, err := c.engine.Join(t.Context(), JoinRequest{Token: token, Node: "busy", CSR: csr}); coordinator.ErrorKindOf(err) != coordinator.ErrConflict {
 		t.Errorf("the name of a connected node: %v", err)
 	}
 	s.Close()
-	certificate, ca, err := c.engine.Join(t.Context(), token, "n1", csr)
+	certificate, ca, err := c.engine.Join(t.Context(), JoinRequest{Token: token, Node: "n1", CSR: csr})
 	if err != nil || len(certificate) == 0 || len(ca) == 0 {
 		t.Fatalf("%v", err)
 	}
-	if _, _, err := c.engine.Join(t.Context(), token, "n1", csr); err != nil {
+	if _, _, err := c.engine.Join(t.Context(), JoinRequest{Token: token, Node: "n1", CSR: csr}); err != nil {
 		t.Errorf("the same request once more, as after a lost answer: %v", err)
 	}
-	if _, _, err := c.engine.Join(t.Context(), token, "n2", request(t)); coordinator.ErrorKindOf(err) != coordinator.ErrUnauthenticated {
+	if _, _, err := c.engine.Join(t.Context(), JoinRequest{Token: token, Node: "n2", CSR: request(t)}); coordinator.ErrorKindOf(err) != coordinator.ErrUnauthenticated {
 		t.Errorf("a second node with one use: %v", err)
 	}
-	if v, err := c.engine.Node(t.Context(), "n1"); err != nil || v.Status != NodeNotReady {
+	if v, err := c.engine.Node(t.Context(), c.admin, "n1"); err != nil || v.Status != NodeNotReady {
 		t.Errorf("%+v, %v", v, err)
 	}
 }

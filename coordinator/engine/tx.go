@@ -25,21 +25,26 @@ type tx struct {
 	unheld  []coordinator.AllocationID // whose holds ended
 	events  []Event
 	after   []func(revision int64)
+	audit   audit
+	audited int // how many of filed have been audited
 }
 
 // attempt runs one command. What a command that is refused has collected to write is dropped: commands
 // check everything before they change anything, and this keeps a slip of that rule off the disk.
-func (t *tx) attempt(apply func(*tx) error) error {
+func (t *tx) attempt(ctx context.Context, c *command) error {
 	t.group()
 	groups, events, after, seq := len(t.groups), len(t.events), len(t.after), t.state.seq
-	err := apply(t)
+	t.audit.begin(c.request)
+	err := c.apply(t)
 	if err != nil {
 		t.current = store.Group{}
 		t.groups, t.events, t.after = t.groups[:groups], t.events[:events], t.after[:after]
 		t.state.seq = seq
+		t.audit.drop()
 		return err
 	}
 	t.group()
+	t.note(ctx, groups)
 	return nil
 }
 
@@ -65,6 +70,10 @@ func (t *tx) delete(key string) {
 // group closes the current set of writes.
 func (t *tx) group() {
 	if len(t.current.Ops) > 0 {
+		if slices.ContainsFunc(t.current.Ops, func(op store.Op) bool { return op.Delete }) {
+			// The newest record tells the next life its fence: a deletion must not make that older.
+			t.current.Ops = append(t.current.Ops, opJSON(keyFence, t.now))
+		}
 		t.groups = append(t.groups, t.current)
 		t.current = store.Group{}
 	}
@@ -72,6 +81,7 @@ func (t *tx) group() {
 
 // touch marks an allocation as changed; it is written once per turn, as it stands at the end.
 func (t *tx) touch(a *allocation) {
+	t.audit.touch(a)
 	t.state.changed(a)
 	if !a.touched {
 		a.touched = true
@@ -95,6 +105,7 @@ const commitWithin = 15 * time.Second
 // commit writes the turn and publishes it. Nothing is visible before.
 func (t *tx) commit(ctx context.Context) error {
 	t.group()
+	t.finishAudit()
 	t.groupWorkflows()
 	t.groupUnheld()
 	if len(t.events) > 0 {
@@ -201,6 +212,7 @@ func (t *tx) groupWorkflow(id coordinator.WorkflowID, c *change) {
 		}
 		events[part] = append(events[part], ev)
 	}
+	t.putEntries(id)
 	for i, part := range parts {
 		if i == 0 && c.filed != nil {
 			t.put(prefixWorkflow+string(id), c.filed.record)

@@ -55,6 +55,9 @@ type NodeView struct {
 	Arch         string
 	OS           string
 	CPUModel     string
+	Certificate  NodeCertificate          // of its connection; zero while it has none
+	Bound        coordinator.DefinitionID // it joined for this definition only
+	Launch       string                   // it joined for this launch
 }
 
 // NodeWork is a run on a node, and how long it may stay.

@@ -66,7 +66,10 @@ func (e *Engine) StartWorkflow(ctx context.Context, c Caller, in StartWorkflow) 
 		}
 		id, err = e.accept(t, op, rec, in.ID)
 		return err
-	}, func(s *state) { res.Workflow = s.workflows[id].view(s, true) })
+	}, func(s *state) {
+		res.Workflow = s.workflows[id].view(s, true)
+		s.veil(c, res.Workflow.Jobs)
+	})
 	return res, err
 }
 
@@ -323,7 +326,10 @@ func (e *Engine) CancelWorkflow(ctx context.Context, c Caller, ref, jobName stri
 			t.cancel(a, "cancelled by "+c.Name)
 		}
 		return nil
-	}, func(s *state) { view = s.workflows[id].view(s, true) })
+	}, func(s *state) {
+		view = s.workflows[id].view(s, true)
+		s.veil(c, view.Jobs)
+	})
 	return view, err
 }
 

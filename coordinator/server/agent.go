@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -19,6 +20,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
+	"substrate/coordinator/engine"
 	"substrate/proto/agentv1"
 )
 
@@ -39,6 +42,7 @@ type AgentOptions struct {
 	Node func(*x509.Certificate) (coordinator.NodeID, error)
 	Now  func() time.Time
 	Log  *slog.Logger
+	Rand io.Reader // for the ids of requests; nil: the system's
 	// SendTimeout ends the stream of an agent that answers pings but reads nothing; default 60 s.
 	SendTimeout time.Duration
 }
@@ -51,6 +55,9 @@ func NewAgentServer(t *tls.Config, agents Agents, o AgentOptions) (*grpc.Server,
 		return nil, errors.New("cannot make the agents' server: its TLS configuration verifies no client certificate")
 	case o.Node == nil || o.Now == nil || o.Log == nil:
 		return nil, errors.New("cannot make the agents' server: node reader, clock or log missing")
+	}
+	if o.Rand == nil {
+		o.Rand = rand.Reader
 	}
 	if o.SendTimeout <= 0 {
 		o.SendTimeout = time.Minute
@@ -93,46 +100,80 @@ func (s *agentService) stream(srv any, ss grpc.ServerStream, info *grpc.StreamSe
 // Join trades a join token for a certificate; guesses are counted per source address.
 func (s *agentService) Join(ctx context.Context, r *agentv1.JoinRequest) (*agentv1.JoinResponse, error) {
 	op := "let a node join"
-	if len(r.GetCsr()) > maxCSR || len(r.GetNode()) > maxJoinText || len(r.GetToken()) > maxJoinText {
+	if len(r.GetCsr()) > maxCSR || len(r.GetNode()) > maxJoinText || len(r.GetToken()) > maxJoinText || len(r.GetLaunch()) > maxJoinText {
 		return nil, coordinator.Errorf(coordinator.ErrInvalid, op, "a field of the request is too long")
 	}
-	certificate, ca, err := s.agents.Join(ctx, r.GetToken(), r.GetNode(), r.GetCsr())
+	from := remoteAddress(ctx, nil)
+	id, err := newRequestID(s.opts.Rand)
 	if err != nil {
-		return nil, s.failures.judge(op, remoteAddress(ctx), s.opts.Now(), err)
+		return nil, err
+	}
+	ctx = engine.WithRequest(ctx, engine.Request{ID: id, Method: "Enrolment.Join", From: from, Node: coordinator.NodeID(toValidUTF8(r.GetNode()))})
+	certificate, ca, err := s.agents.Join(ctx, engine.JoinRequest{Token: r.GetToken(), Node: r.GetNode(), Launch: r.GetLaunch(), CSR: r.GetCsr()})
+	if err != nil {
+		return nil, s.failures.judge(op, from, s.opts.Now(), err)
 	}
 	return &agentv1.JoinResponse{Node: r.GetNode(), Certificate: certificate, Ca: ca}, nil
 }
 
-// node is the node that the connection's verified certificate names. Messages are not asked.
-func (s *agentService) node(ctx context.Context) (coordinator.NodeID, error) {
+// Renew gives the node of the connection its next certificate. Whose it is stands in the present one alone.
+func (s *agentService) Renew(ctx context.Context, r *agentv1.RenewRequest) (*agentv1.RenewResponse, error) {
+	node, cert, err := s.node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(r.GetCsr()) > maxCSR {
+		return nil, coordinator.Errorf(coordinator.ErrInvalid, "renew certificate of node "+string(node), "the request is too long")
+	}
+	certificate, ca, err := s.agents.RenewCertificate(ctx, node, cert, r.GetCsr())
+	if err != nil {
+		return nil, err
+	}
+	return &agentv1.RenewResponse{Certificate: certificate, Ca: ca}, nil
+}
+
+// node is the node that the connection's verified certificate names. Messages are not asked. A connection may have
+// outlived the certificate it began with.
+func (s *agentService) node(ctx context.Context) (coordinator.NodeID, engine.NodeCertificate, error) {
+	fail := func(format string, args ...any) (coordinator.NodeID, engine.NodeCertificate, error) {
+		return "", engine.NodeCertificate{}, coordinator.Errorf(coordinator.ErrUnauthenticated, "connect the node", format, args...).
+			WithHint("join the cluster first")
+	}
 	p, _ := peer.FromContext(ctx)
 	if p == nil {
-		return "", coordinator.Errorf(coordinator.ErrUnauthenticated, "connect the node", "no peer")
+		return fail("no peer")
 	}
 	info, ok := p.AuthInfo.(credentials.TLSInfo)
 	if !ok || len(info.State.VerifiedChains) == 0 || len(info.State.VerifiedChains[0]) == 0 {
-		return "", coordinator.Errorf(coordinator.ErrUnauthenticated, "connect the node", "no verified client certificate").
-			WithHint("join the cluster first")
+		return fail("no verified client certificate")
 	}
-	node, err := s.opts.Node(info.State.VerifiedChains[0][0])
-	if err == nil && node == "" {
-		err = errors.New("the certificate names no node")
+	leaf := info.State.VerifiedChains[0][0]
+	node, err := s.opts.Node(leaf)
+	switch {
+	case err != nil:
+		return fail("%w", err)
+	case node == "":
+		return fail("the certificate names no node")
+	case !s.opts.Now().Before(leaf.NotAfter):
+		return fail("the certificate of node %s expired at %s", node, leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
-	if err != nil {
-		return "", coordinator.Errorf(coordinator.ErrUnauthenticated, "connect the node", "%w", err)
-	}
-	return node, nil
+	return node, engine.NodeCertificate{Issued: auth.IssuedAt(leaf), Expires: leaf.NotAfter.UTC(), Serial: leaf.SerialNumber.Text(16)}, nil
 }
 
 // Connect is one node's stream: a reader, an order pump and a writer around this goroutine,
 // which alone calls the session's reports, in the order they arrived.
 func (s *agentService) Connect(stream grpc.BidiStreamingServer[agentv1.FromAgent, agentv1.ToAgent]) error {
-	node, err := s.node(stream.Context())
+	node, cert, err := s.node(stream.Context())
 	if err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancelCause(stream.Context())
 	defer stop(nil)
+	// A stream ends with the certificate that it began with; a node that has renewed comes back at once.
+	over := time.AfterFunc(cert.Expires.Sub(s.opts.Now()), func() {
+		stop(coordinator.Errorf(coordinator.ErrUnavailable, "go on with the stream", "the certificate that it began with expired"))
+	})
+	defer over.Stop()
 
 	inbox := make(chan *agentv1.FromAgent, inboxMessages)
 	// The reader is not awaited: Recv ends when this handler returns.
@@ -141,7 +182,9 @@ func (s *agentService) Connect(stream grpc.BidiStreamingServer[agentv1.FromAgent
 	if err != nil {
 		return err
 	}
-	session, err := s.agents.Connect(ctx, node, helloFromProto(hello))
+	said := helloFromProto(hello)
+	said.Certificate = cert
+	session, err := s.agents.Connect(ctx, node, said)
 	if err != nil {
 		return err
 	}

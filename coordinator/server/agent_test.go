@@ -30,16 +30,21 @@ import (
 
 // fakeAgents is the engine as the agents' port sees it.
 type fakeAgents struct {
-	joinFunc func(context.Context, string, string, []byte) ([]byte, []byte, error)
-	mu       sync.Mutex
-	nodes    []coordinator.NodeID
-	hellos   []engine.Hello
-	session  *fakeSession
-	err      error
+	joinFunc  func(context.Context, engine.JoinRequest) ([]byte, []byte, error)
+	renewFunc func(context.Context, coordinator.NodeID, engine.NodeCertificate, []byte) ([]byte, []byte, error)
+	mu        sync.Mutex
+	nodes     []coordinator.NodeID
+	hellos    []engine.Hello
+	session   *fakeSession
+	err       error
 }
 
-func (f *fakeAgents) Join(ctx context.Context, token, node string, csr []byte) ([]byte, []byte, error) {
-	return f.joinFunc(ctx, token, node, csr)
+func (f *fakeAgents) Join(ctx context.Context, in engine.JoinRequest) ([]byte, []byte, error) {
+	return f.joinFunc(ctx, in)
+}
+
+func (f *fakeAgents) RenewCertificate(ctx context.Context, node coordinator.NodeID, cert engine.NodeCertificate, csr []byte) ([]byte, []byte, error) {
+	return f.renewFunc(ctx, node, cert, csr)
 }
 
 func (f *fakeAgents) Connect(_ context.Context, n coordinator.NodeID, h engine.Hello) (*fakeSession, error) {
@@ -279,7 +284,8 @@ func TestServerNeedsClientVerification(t *testing.T) {
 }
 
 func TestJoinNeedsNoCertificate(t *testing.T) {
-	f := &fakeAgents{joinFunc: func(_ context.Context, token, node string, csr []byte) ([]byte, []byte, error) {
+	f := &fakeAgents{joinFunc: func(_ context.Context, in engine.JoinRequest) ([]byte, []byte, error) {
+		token, node, csr := in.Token, in.Node, in.CSR
 		if token != "id.secret" {
 			return nil, nil, coordinator.Errorf(coordinator.ErrUnauthenticated, "let a node join", "unknown token")
 		}

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"substrate/coordinator"
@@ -32,10 +33,7 @@ func insecureCredentials() credentials.TransportCredentials { return insecure.Ne
 // apiMethods are all RPCs of the API by full name.
 func apiMethods() map[string]protoreflect.MethodDescriptor {
 	out := map[string]protoreflect.MethodDescriptor{}
-	for _, f := range []protoreflect.FileDescriptor{
-		apiv1.File_apiv1_config_proto, apiv1.File_apiv1_nodes_proto, apiv1.File_apiv1_workflows_proto, apiv1.File_apiv1_identity_proto,
-		apiv1.File_apiv1_calendar_proto, apiv1.File_apiv1_federation_proto,
-	} {
+	protoregistry.GlobalFiles.RangeFilesByPackage("substrate.v1", func(f protoreflect.FileDescriptor) bool {
 		for i := range f.Services().Len() {
 			s := f.Services().Get(i)
 			if s.Name() == "Federation" {
@@ -46,7 +44,8 @@ func apiMethods() map[string]protoreflect.MethodDescriptor {
 				out[fmt.Sprintf("/%s/%s", s.FullName(), m.Name())] = m
 			}
 		}
-	}
+		return true
+	})
 	return out
 }
 
@@ -98,7 +97,9 @@ func TestErrorsOnTheWire(t *testing.T) {
 		{"wrapped", fmt.Errorf("outer: %w", coordinator.Errorf(coordinator.ErrNotFound, "x", "gone")), codes.NotFound, 404, "not-found", "", 0},
 	}
 	var current error
-	f := &fakeEngine{nodeFunc: func(context.Context, coordinator.NodeID) (engine.NodeView, error) { return engine.NodeView{}, current }}
+	f := &fakeEngine{nodeFunc: func(context.Context, engine.Caller, coordinator.NodeID) (engine.NodeView, error) {
+		return engine.NodeView{}, current
+	}}
 	a := startAPI(t, f, true)
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -143,7 +144,9 @@ func TestManyDiagnosticsAreCut(t *testing.T) {
 	for range 5000 {
 		ds = append(ds, strictyaml.Diagnostic{File: "c.yaml", Message: strings.Repeat("é", 5000)})
 	}
-	a := startAPI(t, &fakeEngine{nodeFunc: func(context.Context, coordinator.NodeID) (engine.NodeView, error) { return engine.NodeView{}, ds }}, true)
+	a := startAPI(t, &fakeEngine{nodeFunc: func(context.Context, engine.Caller, coordinator.NodeID) (engine.NodeView, error) {
+		return engine.NodeView{}, ds
+	}}, true)
 	_, err := apiv1.NewNodesClient(a.conn).GetNode(withToken(t.Context(), adminToken), &apiv1.GetNodeRequest{Node: "n"})
 	if st := status.Convert(err); st.Code() != codes.InvalidArgument || len(st.Details()) != maxErrorDiagnostics+1 {
 		t.Errorf("%v with %d details: %.100s", st.Code(), len(st.Details()), st.Message())
@@ -152,7 +155,9 @@ func TestManyDiagnosticsAreCut(t *testing.T) {
 
 func TestPanicIsInternalAndNothingElseEnds(t *testing.T) {
 	f := &fakeEngine{
-		nodeFunc: func(context.Context, coordinator.NodeID) (engine.NodeView, error) { panic("secret detail") },
+		nodeFunc: func(context.Context, engine.Caller, coordinator.NodeID) (engine.NodeView, error) {
+			panic("secret detail")
+		},
 		eventsFunc: func(context.Context, engine.Caller, string, uint64, bool, func([]engine.Event) error) error {
 			panic("stream")
 		},

@@ -2,10 +2,14 @@ package server
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,8 +31,11 @@ type gate struct {
 	auth        authAPI
 	permissions auth.Table
 	failures    failures
+	refusals    failures // of users, as written to the audit log
 	now         func() time.Time
 	log         *slog.Logger
+	proxies     []netip.Prefix
+	rand        io.Reader
 }
 
 type callerKey struct{}
@@ -42,23 +49,83 @@ func callerOf(ctx context.Context) engine.Caller {
 func (g *gate) admit(ctx context.Context, method string) (context.Context, error) {
 	permission, err := g.permissions.Permission(method)
 	if err != nil {
-		return nil, toStatus(err)
+		return ctx, toStatus(err)
 	}
 	var caller engine.Caller
-	from := remoteAddress(ctx)
+	from := remoteAddress(ctx, g.proxies)
 	if permission != auth.PermissionPublic {
 		if caller, err = g.authenticate(ctx, bearer(ctx), from); err != nil {
-			return nil, toStatus(err)
+			return ctx, toStatus(err)
 		}
 	}
 	caller.From = from
+	if ctx, err = withRequest(ctx, g.rand, method, caller); err != nil {
+		return ctx, toStatus(err)
+	}
 	if permission.NeedsTarget() {
 		permission = auth.PermissionUser // and the rest once the engine knows the target
 	}
 	if err := auth.Authorize(caller.Principal, permission, deed(method), auth.Target{}); err != nil {
-		return nil, toStatus(err)
+		return ctx, g.refused(ctx, method, caller, err)
 	}
 	return context.WithValue(ctx, callerKey{}, caller), nil
+}
+
+// requestIDMetadata names the id of a request in its answer, which also stands in the audit log.
+const requestIDMetadata = "x-request-id"
+
+// withRequest has all that is done for the request audited as its caller's.
+func withRequest(ctx context.Context, rand io.Reader, method string, caller engine.Caller) (context.Context, error) {
+	id, err := newRequestID(rand)
+	if err != nil {
+		return ctx, err
+	}
+	// A failure to set it only costs the reader an id.
+	_ = grpc.SetHeader(ctx, metadata.Pairs(requestIDMetadata, id))
+	from := caller.From
+	if caller.Federate != "" {
+		from += " for Federate " + caller.Federate
+	}
+	return engine.WithRequest(ctx, engine.Request{
+		ID: id, Method: shortMethod(method), From: from, Caller: caller.Principal, Token: caller.Token}), nil
+}
+
+func newRequestID(rand io.Reader) (string, error) {
+	raw := make([]byte, 12)
+	if _, err := io.ReadFull(rand, raw); err != nil {
+		return "", fmt.Errorf("cannot make a request id: %w", err)
+	}
+	return hex.EncodeToString(raw), nil
+}
+
+// refused writes down that a user may not do what it tried, unless it has tried too often. A thing that is not there
+// counts where something was to be changed: it may be one that must not be seen.
+func (g *gate) refused(ctx context.Context, method string, caller engine.Caller, err error) error {
+	answer := toStatus(err)
+	kind := coordinator.ErrorKindOf(err)
+	if caller.User == "" || kind != coordinator.ErrDenied && (kind != coordinator.ErrNotFound || reads(method)) {
+		return answer
+	}
+	now, who := g.now(), string(caller.User)
+	if g.refusals.blocked(who, now) {
+		return answer
+	}
+	g.refusals.add(who, now)
+	if noted := g.auth.NoteRefused(ctx, err); noted != nil {
+		g.log.Warn("a refused request is not in the audit log", "user", caller.Name, "method", method, "err", noted)
+	}
+	return answer
+}
+
+// reads reports whether an RPC changes nothing. The names of the methods say so, and a test holds them to it.
+func reads(method string) bool {
+	name := method[strings.LastIndex(method, "/")+1:]
+	for _, verb := range []string{"Get", "List", "Show", "Read", "Watch", "Explain", "Validate", "Plan", "Suggest", "WhoAmI"} {
+		if strings.HasPrefix(name, verb) {
+			return true
+		}
+	}
+	return false
 }
 
 // authenticate finds the user of a token. A good one always passes, whatever others behind the same
@@ -94,7 +161,7 @@ func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 		return nil, status.Errorf(codes.ResourceExhausted, "cannot call %s: the request is larger than %d bytes", shortMethod(info.FullMethod), maxMessage)
 	}
 	resp, err = next(ctx, req)
-	return resp, toStatus(err)
+	return resp, g.refused(ctx, info.FullMethod, callerOf(ctx), err)
 }
 
 func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
@@ -103,13 +170,25 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 	if err != nil {
 		return err
 	}
-	return toStatus(next(srv, callerStream{ss, ctx}))
+	err = next(srv, callerStream{ss, ctx, g.auth, bearer(ctx)})
+	return g.refused(ctx, info.FullMethod, callerOf(ctx), err)
 }
 
-// callerStream is a stream whose context holds the caller.
+// callerStream is a stream whose context holds the caller. It ends with the caller's token.
 type callerStream struct {
 	grpc.ServerStream
-	ctx context.Context
+	ctx   context.Context
+	auth  authAPI // nil where no token is shown
+	token string
+}
+
+func (s callerStream) SendMsg(m any) error {
+	if s.auth != nil {
+		if _, err := s.auth.Authenticate(s.ctx, s.token); err != nil {
+			return toStatus(err)
+		}
+	}
+	return s.ServerStream.SendMsg(m)
 }
 
 func (s callerStream) Context() context.Context { return s.ctx }
@@ -144,24 +223,48 @@ func bearerOf(header string) string {
 	return strings.TrimSpace(token)
 }
 
-// remoteAddress is the client's host. What the gateway appended to X-Forwarded-For is believed
-// only on the in-process connection, and only its last element.
-func remoteAddress(ctx context.Context) string {
+// remoteAddress is the client's host. What the gateway appended to X-Forwarded-For is believed on the in-process
+// connection; before that, as far as each address is a proxy's that is trusted, what that proxy said.
+func remoteAddress(ctx context.Context, proxies []netip.Prefix) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
 		return "unknown"
 	}
-	if _, ours := p.Addr.(pipeAddr); ours {
-		md, _ := metadata.FromIncomingContext(ctx)
-		if v := md.Get("x-forwarded-for"); len(v) > 0 {
-			last := v[len(v)-1]
-			return strings.TrimSpace(last[strings.LastIndex(last, ",")+1:])
+	md, _ := metadata.FromIncomingContext(ctx)
+	var hops []string
+	for _, v := range md.Get("x-forwarded-for") {
+		for hop := range strings.SplitSeq(v, ",") {
+			hops = append(hops, strings.TrimSpace(hop))
 		}
-		return "unknown"
 	}
-	host, _, err := net.SplitHostPort(p.Addr.String())
-	if err != nil {
-		return p.Addr.String()
+	host := p.Addr.String()
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	if _, ours := p.Addr.(pipeAddr); ours {
+		if len(hops) == 0 {
+			return "unknown"
+		}
+		host, hops = hops[len(hops)-1], hops[:len(hops)-1]
+	}
+	return behind(host, hops, proxies)
+}
+
+// maxHops bounds how many proxies in a row are looked behind.
+const maxHops = 8
+
+// behind goes back from a peer through the proxies that are trusted.
+func behind(host string, hops []string, proxies []netip.Prefix) string {
+	for range maxHops {
+		addr, err := netip.ParseAddr(host)
+		if err != nil || len(hops) == 0 || !slices.ContainsFunc(proxies, func(p netip.Prefix) bool { return p.Contains(addr.Unmap().WithZone("")) }) {
+			break
+		}
+		next := hops[len(hops)-1]
+		if _, err := netip.ParseAddr(next); err != nil {
+			break // not an address: nothing that could be believed
+		}
+		host, hops = next, hops[:len(hops)-1]
 	}
 	return host
 }

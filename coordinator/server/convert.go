@@ -127,6 +127,7 @@ func nodeToProto(n engine.NodeView) *apiv1.Node {
 			return &apiv1.NodeWork{Run: string(w.Run), Class: enumText(w.Class), Status: enumText(w.Status), Started: stamp(w.Started),
 				EndsBy: stamp(w.EndsBy), NoticeEndsAt: stamp(w.NoticeEnds)}
 		}),
+		CertificateExpires: stamp(n.Certificate.Expires), BoundTo: string(n.Bound), Launch: n.Launch,
 	}
 }
 

@@ -21,6 +21,20 @@ func userToProto(u engine.UserView) *apiv1.User {
 	return &apiv1.User{
 		Id: string(u.ID), Name: u.Name, Email: u.Email, Organization: u.OrganizationSlug, Groups: u.GroupSlugs,
 		Priority: u.Priority, Admin: u.Admin, UnixUser: u.UnixUser, Created: stamp(u.Created), Replica: replicaToProto(u.Replica),
+		Role: u.Role.String(), OwnedGroups: u.OwnedSlugs, Disabled: u.Disabled,
+	}
+}
+
+func tokenToProto(t engine.TokenView) *apiv1.UserToken {
+	return &apiv1.UserToken{
+		Id: t.ID, Name: t.Name, User: t.UserName, Created: stamp(t.Created), Expires: stamp(t.Expires), LastUsed: stamp(t.Used), Expired: t.Expired,
+	}
+}
+
+func joinTokenToProto(t engine.JoinTokenView) *apiv1.JoinToken {
+	return &apiv1.JoinToken{
+		Id: t.ID, Uses: t.Uses, UsesLeft: t.UsesLeft, Created: stamp(t.Created), Expires: stamp(t.Expires),
+		CreatedBy: t.By, Definition: string(t.Definition), Launch: t.Launch,
 	}
 }
 

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"time"
 
 	"substrate/coordinator"
 	"substrate/coordinator/config/access"
@@ -22,11 +21,11 @@ type fakeEngine struct {
 	configFunc              func(context.Context, engine.Caller, *coordinator.Revision) (engine.ConfigRevision, []byte, error)
 	configRevisionsFunc     func(context.Context, engine.Caller, engine.Page) ([]engine.ConfigRevision, string, error)
 	definitionsFunc         func(context.Context) (coordinator.Revision, []engine.DefinitionView, error)
-	nodesFunc               func(context.Context, coordinator.DefinitionID, engine.Page) ([]engine.NodeView, string, error)
-	nodeFunc                func(context.Context, coordinator.NodeID) (engine.NodeView, error)
+	nodesFunc               func(context.Context, engine.Caller, coordinator.DefinitionID, engine.Page) ([]engine.NodeView, string, error)
+	nodeFunc                func(context.Context, engine.Caller, coordinator.NodeID) (engine.NodeView, error)
 	explainNodeFunc         func(context.Context, coordinator.NodeID) (engine.NodeExplanation, error)
 	setSchedulingFunc       func(context.Context, engine.Caller, coordinator.NodeID, string, string, bool) (engine.NodeView, error)
-	createJoinTokenFunc     func(context.Context, engine.Caller, time.Duration, uint32) (string, time.Time, error)
+	createJoinTokenFunc     func(context.Context, engine.Caller, engine.NewJoinToken) (string, engine.JoinTokenView, error)
 	startWorkflowFunc       func(context.Context, engine.Caller, engine.StartWorkflow) (engine.StartWorkflowResult, error)
 	validateWorkflowFunc    func(context.Context, engine.Caller, string, []byte) strictyaml.Diagnostics
 	workflowsFunc           func(context.Context, engine.Caller, string, engine.Page) ([]engine.WorkflowView, string, error)
@@ -39,17 +38,30 @@ type fakeEngine struct {
 	statusFunc              func(context.Context) (engine.StatusView, error)
 	eventsFunc              func(context.Context, engine.Caller, string, uint64, bool, func([]engine.Event) error) error
 	logFunc                 func(context.Context, engine.Caller, engine.LogRequest, func(engine.LogPart) error) error
-	whoAmIFunc              func(context.Context, engine.Caller) (coordinator.User, coordinator.Organization, error)
-	organizationsFunc       func(context.Context, engine.Caller) ([]coordinator.Organization, error)
+	whoAmIFunc              func(context.Context, engine.Caller) (engine.UserView, coordinator.Organization, error)
+	organizationsFunc       func(context.Context, engine.Caller, engine.Page) ([]coordinator.Organization, string, error)
 	createOrganizationFunc  func(context.Context, engine.Caller, string, int32) (coordinator.Organization, error)
 	updateOrganizationFunc  func(context.Context, engine.Caller, string, *int32) (coordinator.Organization, error)
-	groupsFunc              func(context.Context, engine.Caller, string) ([]engine.GroupView, error)
+	groupsFunc              func(context.Context, engine.Caller, string, engine.Page) ([]engine.GroupView, string, error)
 	createGroupFunc         func(context.Context, engine.Caller, string, string, int32) (engine.GroupView, error)
 	updateGroupFunc         func(context.Context, engine.Caller, engine.UpdateGroup) (engine.GroupView, error)
-	usersFunc               func(context.Context, engine.Caller, string) ([]engine.UserView, error)
+	usersFunc               func(context.Context, engine.Caller, engine.UserFilter, engine.Page) ([]engine.UserView, string, error)
 	createUserFunc          func(context.Context, engine.Caller, engine.NewUser) (engine.UserView, error)
-	updateUserFunc          func(context.Context, engine.Caller, string, *int32, *string) (engine.UserView, error)
-	createUserTokenFunc     func(context.Context, engine.Caller, string) (string, error)
+	updateUserFunc          func(context.Context, engine.Caller, engine.UpdateUser) (engine.UserView, error)
+	createUserTokenFunc     func(context.Context, engine.Caller, engine.NewToken) (string, engine.TokenView, error)
+	joinTokensFunc          func(context.Context, engine.Caller, engine.Page) ([]engine.JoinTokenView, string, error)
+	revokeJoinTokenFunc     func(context.Context, engine.Caller, string) error
+	revokeNodeFunc          func(context.Context, engine.Caller, coordinator.NodeID, string) (engine.NodeView, error)
+	removeNodeFunc          func(context.Context, engine.Caller, coordinator.NodeID, string, bool) error
+	deleteGroupFunc         func(context.Context, engine.Caller, string, string) error
+	useGroupFunc            func(context.Context, engine.Caller, string) (engine.UserView, error)
+	deleteUserFunc          func(context.Context, engine.Caller, string, string, bool) error
+	setMembershipFunc       func(context.Context, engine.Caller, engine.MemberChange) (engine.UserView, error)
+	removeMembershipFunc    func(context.Context, engine.Caller, engine.MemberChange, bool) (engine.UserView, error)
+	userTokensFunc          func(context.Context, engine.Caller, string, string) ([]engine.TokenView, error)
+	revokeUserTokenFunc     func(context.Context, engine.Caller, string, string, string) error
+	auditFunc               func(context.Context, engine.Caller, engine.AuditFilter, engine.Page) ([]engine.AuditEntry, string, error)
+	noteRefusedFunc         func(context.Context, error) error
 	grantFunc               func(context.Context, engine.Caller, string) (engine.GrantView, error)
 	setGrantFunc            func(context.Context, engine.Caller, string, []string) (engine.GrantView, error)
 	appendDefinitionsFunc   func(context.Context, engine.Caller, []string, []string, bool) ([]engine.AppendResult, error)
@@ -134,18 +146,18 @@ func (f *fakeEngine) Definitions(a0 context.Context) (coordinator.Revision, []en
 	return f.definitionsFunc(a0)
 }
 
-func (f *fakeEngine) Nodes(a0 context.Context, a1 coordinator.DefinitionID, a2 engine.Page) ([]engine.NodeView, string, error) {
+func (f *fakeEngine) Nodes(a0 context.Context, a1 engine.Caller, a2 coordinator.DefinitionID, a3 engine.Page) ([]engine.NodeView, string, error) {
 	if f.nodesFunc == nil {
 		return nil, "", unset("Nodes")
 	}
-	return f.nodesFunc(a0, a1, a2)
+	return f.nodesFunc(a0, a1, a2, a3)
 }
 
-func (f *fakeEngine) Node(a0 context.Context, a1 coordinator.NodeID) (engine.NodeView, error) {
+func (f *fakeEngine) Node(a0 context.Context, a1 engine.Caller, a2 coordinator.NodeID) (engine.NodeView, error) {
 	if f.nodeFunc == nil {
 		return engine.NodeView{}, unset("Node")
 	}
-	return f.nodeFunc(a0, a1)
+	return f.nodeFunc(a0, a1, a2)
 }
 
 func (f *fakeEngine) ExplainNode(a0 context.Context, a1 coordinator.NodeID) (engine.NodeExplanation, error) {
@@ -162,11 +174,11 @@ func (f *fakeEngine) SetScheduling(a0 context.Context, a1 engine.Caller, a2 coor
 	return f.setSchedulingFunc(a0, a1, a2, a3, a4, a5)
 }
 
-func (f *fakeEngine) CreateJoinToken(a0 context.Context, a1 engine.Caller, a2 time.Duration, a3 uint32) (string, time.Time, error) {
+func (f *fakeEngine) CreateJoinToken(a0 context.Context, a1 engine.Caller, a2 engine.NewJoinToken) (string, engine.JoinTokenView, error) {
 	if f.createJoinTokenFunc == nil {
-		return "", time.Time{}, unset("CreateJoinToken")
+		return "", engine.JoinTokenView{}, unset("CreateJoinToken")
 	}
-	return f.createJoinTokenFunc(a0, a1, a2, a3)
+	return f.createJoinTokenFunc(a0, a1, a2)
 }
 
 func (f *fakeEngine) StartWorkflow(a0 context.Context, a1 engine.Caller, a2 engine.StartWorkflow) (engine.StartWorkflowResult, error) {
@@ -253,18 +265,18 @@ func (f *fakeEngine) Log(ctx context.Context, c engine.Caller, r engine.LogReque
 	return f.logFunc(ctx, c, r, send)
 }
 
-func (f *fakeEngine) WhoAmI(a0 context.Context, a1 engine.Caller) (coordinator.User, coordinator.Organization, error) {
+func (f *fakeEngine) WhoAmI(a0 context.Context, a1 engine.Caller) (engine.UserView, coordinator.Organization, error) {
 	if f.whoAmIFunc == nil {
-		return coordinator.User{}, coordinator.Organization{}, unset("WhoAmI")
+		return engine.UserView{}, coordinator.Organization{}, unset("WhoAmI")
 	}
 	return f.whoAmIFunc(a0, a1)
 }
 
-func (f *fakeEngine) Organizations(a0 context.Context, a1 engine.Caller) ([]coordinator.Organization, error) {
+func (f *fakeEngine) Organizations(a0 context.Context, a1 engine.Caller, a2 engine.Page) ([]coordinator.Organization, string, error) {
 	if f.organizationsFunc == nil {
-		return nil, unset("Organizations")
+		return nil, "", unset("Organizations")
 	}
-	return f.organizationsFunc(a0, a1)
+	return f.organizationsFunc(a0, a1, a2)
 }
 
 func (f *fakeEngine) CreateOrganization(a0 context.Context, a1 engine.Caller, a2 string, a3 int32) (coordinator.Organization, error) {
@@ -281,11 +293,11 @@ func (f *fakeEngine) UpdateOrganization(a0 context.Context, a1 engine.Caller, a2
 	return f.updateOrganizationFunc(a0, a1, a2, a3)
 }
 
-func (f *fakeEngine) Groups(a0 context.Context, a1 engine.Caller, a2 string) ([]engine.GroupView, error) {
+func (f *fakeEngine) Groups(a0 context.Context, a1 engine.Caller, a2 string, a3 engine.Page) ([]engine.GroupView, string, error) {
 	if f.groupsFunc == nil {
-		return nil, unset("Groups")
+		return nil, "", unset("Groups")
 	}
-	return f.groupsFunc(a0, a1, a2)
+	return f.groupsFunc(a0, a1, a2, a3)
 }
 
 func (f *fakeEngine) CreateGroup(a0 context.Context, a1 engine.Caller, a2 string, a3 string, a4 int32) (engine.GroupView, error) {
@@ -302,11 +314,11 @@ func (f *fakeEngine) UpdateGroup(a0 context.Context, a1 engine.Caller, a2 engine
 	return f.updateGroupFunc(a0, a1, a2)
 }
 
-func (f *fakeEngine) Users(a0 context.Context, a1 engine.Caller, a2 string) ([]engine.UserView, error) {
+func (f *fakeEngine) Users(a0 context.Context, a1 engine.Caller, a2 engine.UserFilter, a3 engine.Page) ([]engine.UserView, string, error) {
 	if f.usersFunc == nil {
-		return nil, unset("Users")
+		return nil, "", unset("Users")
 	}
-	return f.usersFunc(a0, a1, a2)
+	return f.usersFunc(a0, a1, a2, a3)
 }
 
 func (f *fakeEngine) CreateUser(a0 context.Context, a1 engine.Caller, a2 engine.NewUser) (engine.UserView, error) {
@@ -316,16 +328,16 @@ func (f *fakeEngine) CreateUser(a0 context.Context, a1 engine.Caller, a2 engine.
 	return f.createUserFunc(a0, a1, a2)
 }
 
-func (f *fakeEngine) UpdateUser(a0 context.Context, a1 engine.Caller, a2 string, a3 *int32, a4 *string) (engine.UserView, error) {
+func (f *fakeEngine) UpdateUser(a0 context.Context, a1 engine.Caller, a2 engine.UpdateUser) (engine.UserView, error) {
 	if f.updateUserFunc == nil {
 		return engine.UserView{}, unset("UpdateUser")
 	}
-	return f.updateUserFunc(a0, a1, a2, a3, a4)
+	return f.updateUserFunc(a0, a1, a2)
 }
 
-func (f *fakeEngine) CreateUserToken(a0 context.Context, a1 engine.Caller, a2 string) (string, error) {
+func (f *fakeEngine) CreateUserToken(a0 context.Context, a1 engine.Caller, a2 engine.NewToken) (string, engine.TokenView, error) {
 	if f.createUserTokenFunc == nil {
-		return "", unset("CreateUserToken")
+		return "", engine.TokenView{}, unset("CreateUserToken")
 	}
 	return f.createUserTokenFunc(a0, a1, a2)
 }
@@ -412,4 +424,95 @@ func (f *fakeEngine) AddStatusNote(a0 context.Context, a1 engine.Caller, a2 stri
 		return engine.StatusEntry{}, unset("AddStatusNote")
 	}
 	return f.addStatusNoteFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) JoinTokens(a0 context.Context, a1 engine.Caller, a2 engine.Page) ([]engine.JoinTokenView, string, error) {
+	if f.joinTokensFunc == nil {
+		return nil, "", unset("JoinTokens")
+	}
+	return f.joinTokensFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) RevokeJoinToken(a0 context.Context, a1 engine.Caller, a2 string) error {
+	if f.revokeJoinTokenFunc == nil {
+		return unset("RevokeJoinToken")
+	}
+	return f.revokeJoinTokenFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) RevokeNode(a0 context.Context, a1 engine.Caller, a2 coordinator.NodeID, a3 string) (engine.NodeView, error) {
+	if f.revokeNodeFunc == nil {
+		return engine.NodeView{}, unset("RevokeNode")
+	}
+	return f.revokeNodeFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) RemoveNode(a0 context.Context, a1 engine.Caller, a2 coordinator.NodeID, a3 string, a4 bool) error {
+	if f.removeNodeFunc == nil {
+		return unset("RemoveNode")
+	}
+	return f.removeNodeFunc(a0, a1, a2, a3, a4)
+}
+
+func (f *fakeEngine) DeleteGroup(a0 context.Context, a1 engine.Caller, a2 string, a3 string) error {
+	if f.deleteGroupFunc == nil {
+		return unset("DeleteGroup")
+	}
+	return f.deleteGroupFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) UseGroup(a0 context.Context, a1 engine.Caller, a2 string) (engine.UserView, error) {
+	if f.useGroupFunc == nil {
+		return engine.UserView{}, unset("UseGroup")
+	}
+	return f.useGroupFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) DeleteUser(a0 context.Context, a1 engine.Caller, a2 string, a3 string, a4 bool) error {
+	if f.deleteUserFunc == nil {
+		return unset("DeleteUser")
+	}
+	return f.deleteUserFunc(a0, a1, a2, a3, a4)
+}
+
+func (f *fakeEngine) SetMembership(a0 context.Context, a1 engine.Caller, a2 engine.MemberChange) (engine.UserView, error) {
+	if f.setMembershipFunc == nil {
+		return engine.UserView{}, unset("SetMembership")
+	}
+	return f.setMembershipFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) RemoveMembership(a0 context.Context, a1 engine.Caller, a2 engine.MemberChange, a3 bool) (engine.UserView, error) {
+	if f.removeMembershipFunc == nil {
+		return engine.UserView{}, unset("RemoveMembership")
+	}
+	return f.removeMembershipFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) UserTokens(a0 context.Context, a1 engine.Caller, a2 string, a3 string) ([]engine.TokenView, error) {
+	if f.userTokensFunc == nil {
+		return nil, unset("UserTokens")
+	}
+	return f.userTokensFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) RevokeUserToken(a0 context.Context, a1 engine.Caller, a2 string, a3 string, a4 string) error {
+	if f.revokeUserTokenFunc == nil {
+		return unset("RevokeUserToken")
+	}
+	return f.revokeUserTokenFunc(a0, a1, a2, a3, a4)
+}
+
+func (f *fakeEngine) Audit(a0 context.Context, a1 engine.Caller, a2 engine.AuditFilter, a3 engine.Page) ([]engine.AuditEntry, string, error) {
+	if f.auditFunc == nil {
+		return nil, "", unset("Audit")
+	}
+	return f.auditFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) NoteRefused(a0 context.Context, a1 error) error {
+	if f.noteRefusedFunc == nil {
+		return unset("NoteRefused")
+	}
+	return f.noteRefusedFunc(a0, a1)
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"log/slog"
@@ -118,12 +119,12 @@ func (g *federationGate) stream(srv any, ss grpc.ServerStream, info *grpc.Stream
 	if err != nil {
 		return toStatus(err)
 	}
-	return toStatus(next(srv, callerStream{ss, ctx}))
+	return toStatus(next(srv, callerStream{ServerStream: ss, ctx: ctx}))
 }
 
 func (g *federationGate) admit(ctx context.Context, method string) (context.Context, error) {
 	if method == apiv1.Federation_Enrol_FullMethodName {
-		return ctx, nil
+		return withRequest(ctx, rand.Reader, method, engine.Caller{From: remoteAddress(ctx, nil)})
 	}
 	p, err := g.peer(ctx)
 	if err != nil {
@@ -131,13 +132,16 @@ func (g *federationGate) admit(ctx context.Context, method string) (context.Cont
 	}
 	ctx = context.WithValue(ctx, peerKey{}, p)
 	if federationMethod(method) {
-		return ctx, nil // the engine checks the peer
+		return withRequest(ctx, rand.Reader, method, engine.Caller{From: remoteAddress(ctx, nil), Federate: p.ID}) // the engine checks the peer
 	}
 	caller, err := g.caller(ctx, p, method)
 	if err != nil {
 		return nil, err
 	}
-	caller.From = remoteAddress(ctx)
+	caller.From = remoteAddress(ctx, nil)
+	if ctx, err = withRequest(ctx, rand.Reader, method, caller); err != nil {
+		return nil, err
+	}
 	permission, err := g.permissions.Permission(method)
 	if err != nil {
 		return nil, err
@@ -248,7 +252,7 @@ func (s federationService) Enrol(ctx context.Context, r *apiv1.EnrolRequest) (*a
 	}
 	in := &engine.Enrolment{Token: r.GetToken(), Federate: r.GetFederateId(), Name: r.GetFederateName(), URL: r.GetFederateUrl(), CSR: r.GetCsr()}
 	if err := s.engine.Enrol(ctx, in); err != nil {
-		return nil, s.failures.judge(op, remoteAddress(ctx), s.opts.Now(), err)
+		return nil, s.failures.judge(op, remoteAddress(ctx, nil), s.opts.Now(), err)
 	}
 	return &apiv1.EnrolResponse{ClusterId: in.Cluster, Certificate: in.Certificate, Ca: in.CA}, nil
 }

@@ -245,7 +245,7 @@ func (s *site) node(name string, cores int) {
 		}
 	}()
 	s.eventually("node "+name+" to be ready", func() error {
-		n, err := s.engine.Node(s.t.Context(), coordinator.NodeID(name))
+		n, err := s.engine.Node(s.t.Context(), engine.Caller{}, coordinator.NodeID(name))
 		if err == nil && n.Status != engine.NodeReady {
 			err = errors.New(string(n.Status))
 		}

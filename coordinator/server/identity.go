@@ -13,6 +13,8 @@ type identityService struct {
 	organizations organizationAPI
 	groups        groupAPI
 	users         userAPI
+	members       membershipAPI
+	tokens        tokenAPI
 	grants        grantAPI
 	queue         queueAPI
 	version       string
@@ -23,25 +25,19 @@ func (s identityService) WhoAmI(ctx context.Context, _ *apiv1.WhoAmIRequest) (*a
 	if err != nil {
 		return nil, err
 	}
-	view := engine.UserView{User: u, OrganizationSlug: o.Slug, GroupSlugs: texts(u.Groups)}
-	if groups, err := s.groups.Groups(ctx, callerOf(ctx), string(o.ID)); err == nil { // without them ids must do
-		for i, id := range u.Groups {
-			for _, g := range groups {
-				if g.ID == id {
-					view.GroupSlugs[i] = g.Slug
-				}
-			}
-		}
+	r := &apiv1.WhoAmIResponse{User: userToProto(u)}
+	if o.ID != "" {
+		r.Organization = organizationToProto(o)
 	}
-	return &apiv1.WhoAmIResponse{User: userToProto(view), Organization: organizationToProto(o)}, nil
+	return r, nil
 }
 
-func (s identityService) ListOrganizations(ctx context.Context, _ *apiv1.ListOrganizationsRequest) (*apiv1.ListOrganizationsResponse, error) {
-	os, err := s.organizations.Organizations(ctx, callerOf(ctx))
+func (s identityService) ListOrganizations(ctx context.Context, r *apiv1.ListOrganizationsRequest) (*apiv1.ListOrganizationsResponse, error) {
+	os, next, err := s.organizations.Organizations(ctx, callerOf(ctx), pageOf(r.GetPageSize(), r.GetPageToken()))
 	if err != nil {
 		return nil, err
 	}
-	return &apiv1.ListOrganizationsResponse{Organizations: each(os, organizationToProto)}, nil
+	return &apiv1.ListOrganizationsResponse{Organizations: each(os, organizationToProto), NextPageToken: next}, nil
 }
 
 func (s identityService) CreateOrganization(ctx context.Context, r *apiv1.CreateOrganizationRequest) (*apiv1.Organization, error) {
@@ -53,11 +49,11 @@ func (s identityService) UpdateOrganization(ctx context.Context, r *apiv1.Update
 }
 
 func (s identityService) ListGroups(ctx context.Context, r *apiv1.ListGroupsRequest) (*apiv1.ListGroupsResponse, error) {
-	gs, err := s.groups.Groups(ctx, callerOf(ctx), r.GetOrganization())
+	gs, next, err := s.groups.Groups(ctx, callerOf(ctx), r.GetOrganization(), pageOf(r.GetPageSize(), r.GetPageToken()))
 	if err != nil {
 		return nil, err
 	}
-	return &apiv1.ListGroupsResponse{Groups: each(gs, groupToProto)}, nil
+	return &apiv1.ListGroupsResponse{Groups: each(gs, groupToProto), NextPageToken: next}, nil
 }
 
 func (s identityService) CreateGroup(ctx context.Context, r *apiv1.CreateGroupRequest) (*apiv1.Group, error) {
@@ -71,31 +67,12 @@ func (s identityService) UpdateGroup(ctx context.Context, r *apiv1.UpdateGroupRe
 	}))
 }
 
-func (s identityService) ListUsers(ctx context.Context, r *apiv1.ListUsersRequest) (*apiv1.ListUsersResponse, error) {
-	us, err := s.users.Users(ctx, callerOf(ctx), r.GetOrganization())
-	if err != nil {
-		return nil, err
-	}
-	return &apiv1.ListUsersResponse{Users: each(us, userToProto)}, nil
+func (s identityService) DeleteGroup(ctx context.Context, r *apiv1.DeleteGroupRequest) (*apiv1.DeleteGroupResponse, error) {
+	return &apiv1.DeleteGroupResponse{}, s.groups.DeleteGroup(ctx, callerOf(ctx), r.GetOrganization(), r.GetGroup())
 }
 
-func (s identityService) CreateUser(ctx context.Context, r *apiv1.CreateUserRequest) (*apiv1.User, error) {
-	return one(userToProto)(s.users.CreateUser(ctx, callerOf(ctx), engine.NewUser{
-		Name: r.GetName(), Email: r.GetEmail(), Organization: r.GetOrganization(), Groups: r.GetGroups(),
-		UnixUser: r.GetUnixUser(), Admin: r.GetAdmin(),
-	}))
-}
-
-func (s identityService) UpdateUser(ctx context.Context, r *apiv1.UpdateUserRequest) (*apiv1.User, error) {
-	return one(userToProto)(s.users.UpdateUser(ctx, forced(ctx, r), r.GetId(), r.Priority, r.UnixUser))
-}
-
-func (s identityService) CreateUserToken(ctx context.Context, r *apiv1.CreateUserTokenRequest) (*apiv1.CreateUserTokenResponse, error) {
-	text, err := s.users.CreateUserToken(ctx, callerOf(ctx), r.GetUser())
-	if err != nil {
-		return nil, err
-	}
-	return &apiv1.CreateUserTokenResponse{Token: text}, nil
+func (s identityService) UseGroup(ctx context.Context, r *apiv1.UseGroupRequest) (*apiv1.User, error) {
+	return one(userToProto)(s.groups.UseGroup(ctx, callerOf(ctx), r.GetGroup()))
 }
 
 func (s identityService) GetGrant(ctx context.Context, r *apiv1.GetGrantRequest) (*apiv1.Grant, error) {

@@ -14,11 +14,12 @@ const maxJoinTTL = 365 * 24 * time.Hour
 type nodeService struct {
 	apiv1.UnimplementedNodesServer
 	engine      nodeAPI
+	tokens      joinTokenAPI
 	definitions configAPI
 }
 
 func (s nodeService) ListNodes(ctx context.Context, r *apiv1.ListNodesRequest) (*apiv1.ListNodesResponse, error) {
-	nodes, next, err := s.engine.Nodes(ctx, coordinator.DefinitionID(r.GetDefinition()), pageOf(r.GetPageSize(), r.GetPageToken()))
+	nodes, next, err := s.engine.Nodes(ctx, callerOf(ctx), coordinator.DefinitionID(r.GetDefinition()), pageOf(r.GetPageSize(), r.GetPageToken()))
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +31,7 @@ func (s nodeService) ListNodes(ctx context.Context, r *apiv1.ListNodesRequest) (
 }
 
 func (s nodeService) GetNode(ctx context.Context, r *apiv1.GetNodeRequest) (*apiv1.Node, error) {
-	n, err := s.engine.Node(ctx, coordinator.NodeID(r.GetNode()))
+	n, err := s.engine.Node(ctx, callerOf(ctx), coordinator.NodeID(r.GetNode()))
 	if err != nil {
 		return nil, err
 	}
@@ -68,15 +69,35 @@ func (s nodeService) ListDefinitions(ctx context.Context, _ *apiv1.ListDefinitio
 }
 
 func (s nodeService) CreateJoinToken(ctx context.Context, r *apiv1.CreateJoinTokenRequest) (*apiv1.CreateJoinTokenResponse, error) {
-	ttl, uses := time.Hour, max(r.GetUses(), 1)
-	if n := r.GetTtlSeconds(); n > uint64(maxJoinTTL/time.Second) {
-		return nil, coordinator.Errorf(coordinator.ErrInvalid, "create a join token", "it would live longer than %s", maxJoinTTL)
-	} else if n > 0 {
-		ttl = time.Duration(n) * time.Second
-	}
-	text, expires, err := s.engine.CreateJoinToken(ctx, callerOf(ctx), ttl, uses)
+	ttl, err := lifetime("create a join token", r.GetTtlSeconds(), maxJoinTTL)
 	if err != nil {
 		return nil, err
 	}
-	return &apiv1.CreateJoinTokenResponse{Token: text, Expires: stamp(expires)}, nil
+	in := engine.NewJoinToken{TTL: ttl, Uses: r.GetUses()}
+	in.Definition, in.Launch = coordinator.DefinitionID(r.GetDefinition()), r.GetLaunch()
+	text, rec, err := s.tokens.CreateJoinToken(ctx, callerOf(ctx), in)
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.CreateJoinTokenResponse{Token: text, Expires: stamp(rec.Expires), Id: rec.ID}, nil
+}
+
+func (s nodeService) ListJoinTokens(ctx context.Context, r *apiv1.ListJoinTokensRequest) (*apiv1.ListJoinTokensResponse, error) {
+	list, next, err := s.tokens.JoinTokens(ctx, callerOf(ctx), pageOf(r.GetPageSize(), r.GetPageToken()))
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.ListJoinTokensResponse{Tokens: each(list, joinTokenToProto), NextPageToken: next}, nil
+}
+
+func (s nodeService) RevokeJoinToken(ctx context.Context, r *apiv1.RevokeJoinTokenRequest) (*apiv1.RevokeJoinTokenResponse, error) {
+	return &apiv1.RevokeJoinTokenResponse{}, s.tokens.RevokeJoinToken(ctx, callerOf(ctx), r.GetId())
+}
+
+func (s nodeService) RevokeNode(ctx context.Context, r *apiv1.RevokeNodeRequest) (*apiv1.Node, error) {
+	return one(nodeToProto)(s.tokens.RevokeNode(ctx, callerOf(ctx), coordinator.NodeID(r.GetNode()), r.GetReason()))
+}
+
+func (s nodeService) RemoveNode(ctx context.Context, r *apiv1.RemoveNodeRequest) (*apiv1.RemoveNodeResponse, error) {
+	return &apiv1.RemoveNodeResponse{}, s.tokens.RemoveNode(ctx, callerOf(ctx), coordinator.NodeID(r.GetNode()), r.GetReason(), r.GetForce())
 }

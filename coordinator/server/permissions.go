@@ -29,6 +29,10 @@ func permissions() auth.Table {
 		apiv1.Nodes_SetNodeScheduling_FullMethodName: auth.PermissionAdminCluster,
 		apiv1.Nodes_ListDefinitions_FullMethodName:   auth.PermissionUser,
 		apiv1.Nodes_CreateJoinToken_FullMethodName:   auth.PermissionAdminCluster,
+		apiv1.Nodes_ListJoinTokens_FullMethodName:    auth.PermissionAdminCluster,
+		apiv1.Nodes_RevokeJoinToken_FullMethodName:   auth.PermissionAdminCluster,
+		apiv1.Nodes_RevokeNode_FullMethodName:        auth.PermissionAdminCluster,
+		apiv1.Nodes_RemoveNode_FullMethodName:        auth.PermissionAdminCluster,
 
 		apiv1.Workflows_StartWorkflow_FullMethodName:    auth.PermissionSubmit,
 		apiv1.Workflows_ValidateWorkflow_FullMethodName: auth.PermissionSubmit,
@@ -65,7 +69,7 @@ func permissions() auth.Table {
 		apiv1.Clusters_DeregisterCluster_FullMethodName:     auth.PermissionAdminCluster,
 
 		apiv1.Identity_WhoAmI_FullMethodName:                       auth.PermissionUser,
-		apiv1.Identity_ListOrganizations_FullMethodName:            auth.PermissionAdminCluster,
+		apiv1.Identity_ListOrganizations_FullMethodName:            auth.PermissionUser,
 		apiv1.Identity_CreateOrganization_FullMethodName:           auth.PermissionAdminCluster,
 		apiv1.Identity_UpdateOrganization_FullMethodName:           auth.PermissionAdminCluster,
 		apiv1.Identity_ListGroups_FullMethodName:                   auth.PermissionReadOrg,
@@ -74,11 +78,20 @@ func permissions() auth.Table {
 		apiv1.Identity_ListUsers_FullMethodName:                    auth.PermissionReadOrg,
 		apiv1.Identity_CreateUser_FullMethodName:                   auth.PermissionManageOrg,
 		apiv1.Identity_UpdateUser_FullMethodName:                   auth.PermissionManageOrg,
+		apiv1.Identity_DeleteGroup_FullMethodName:                  auth.PermissionManageOrg,
+		apiv1.Identity_UseGroup_FullMethodName:                     auth.PermissionUser,
+		apiv1.Identity_SetMember_FullMethodName:                    auth.PermissionManageGroup,
+		apiv1.Identity_RemoveMember_FullMethodName:                 auth.PermissionManageGroup,
+		apiv1.Identity_DeleteUser_FullMethodName:                   auth.PermissionManageOrg,
 		apiv1.Identity_CreateUserToken_FullMethodName:              auth.PermissionManageUser,
+		apiv1.Identity_ListUserTokens_FullMethodName:               auth.PermissionCurbUser,
+		apiv1.Identity_RevokeUserToken_FullMethodName:              auth.PermissionCurbUser,
 		apiv1.Identity_GetGrant_FullMethodName:                     auth.PermissionReadOrg,
 		apiv1.Identity_SetGrant_FullMethodName:                     auth.PermissionAdminCluster,
 		apiv1.Identity_AppendProvisionerDefinitions_FullMethodName: auth.PermissionAdminCluster,
 		apiv1.Identity_GetStatus_FullMethodName:                    auth.PermissionUser,
+
+		apiv1.Audit_ListAudit_FullMethodName: auth.PermissionManageOrg,
 	}
 }
 

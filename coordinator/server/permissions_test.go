@@ -1,6 +1,8 @@
 package server
 
 import (
+	"crypto/rand"
+	"log/slog"
 	"maps"
 	"slices"
 	"testing"
@@ -26,7 +28,7 @@ func TestEveryRPCDeclaresItsPermission(t *testing.T) {
 		if methods[name] == nil {
 			t.Errorf("%s has a permission but does not exist", name)
 		}
-		if permission > auth.PermissionAdminCluster {
+		if permission > auth.PermissionCurbUser {
 			t.Errorf("%s has the unknown permission %s", name, permission)
 		}
 	}
@@ -91,10 +93,11 @@ func TestGateOfOneRPC(t *testing.T) {
 		auth.PermissionPublic: "+++", auth.PermissionUser: "u++", auth.PermissionAdminCluster: "ud+",
 		auth.PermissionReadOrg: "u++", auth.PermissionManageOrg: "u++", auth.PermissionSubmit: "u++", auth.PermissionReadWork: "u++",
 		auth.PermissionManageWork: "u++", auth.PermissionReadOutput: "u++", auth.PermissionManageUser: "u++",
-		auth.PermissionNone: "ddd", auth.PermissionAdminCluster + 1: "udd",
+		auth.PermissionManageGroup: "u++", auth.PermissionCurbUser: "u++",
+		auth.PermissionNone: "ddd", auth.PermissionCurbUser + 1: "udd",
 	}
 	for permission, want := range words {
-		g := &gate{auth: &fakeEngine{authenticateFunc: fakeTokens}, permissions: auth.Table{"/x/Do": permission}, now: time.Now}
+		g := &gate{auth: &fakeEngine{authenticateFunc: fakeTokens}, permissions: auth.Table{"/x/Do": permission}, now: time.Now, rand: rand.Reader, log: slog.New(slog.DiscardHandler)}
 		for i, token := range []string{"", memberToken, adminToken} {
 			ctx := t.Context()
 			if token != "" {

@@ -42,6 +42,7 @@ func newGateway(client *grpc.ClientConn) (http.Handler, error) {
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, plain),
 		runtime.WithMarshalerOption(eventStream, sse{plain}),
 		runtime.WithIncomingHeaderMatcher(incomingHeader),
+		runtime.WithOutgoingHeaderMatcher(outgoingHeader),
 		runtime.WithForwardResponseOption(setETag),
 		runtime.WithErrorHandler(restError),
 		runtime.WithRoutingErrorHandler(routingError),
@@ -51,7 +52,7 @@ func newGateway(client *grpc.ClientConn) (http.Handler, error) {
 	)
 	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
 		apiv1.RegisterConfigHandler, apiv1.RegisterNodesHandler,
-		apiv1.RegisterWorkflowsHandler, apiv1.RegisterIdentityHandler,
+		apiv1.RegisterWorkflowsHandler, apiv1.RegisterIdentityHandler, apiv1.RegisterAuditHandler,
 		apiv1.RegisterReservationsHandler, apiv1.RegisterMaintenanceHandler, apiv1.RegisterClustersHandler,
 	} {
 		// The connection outlives the registration: API.Close closes it.
@@ -146,6 +147,13 @@ func incomingHeader(key string) (string, bool) {
 	return "", false // Authorization and X-Forwarded-For are passed on by the gateway itself
 }
 
+func outgoingHeader(key string) (string, bool) {
+	if key == requestIDMetadata {
+		return "X-Request-Id", true
+	}
+	return "", false
+}
+
 // lastEventID is where a browser's event source continues.
 func lastEventID(ctx context.Context) (uint64, bool) {
 	md, _ := metadata.FromIncomingContext(ctx)
@@ -167,9 +175,14 @@ func setETag(_ context.Context, w http.ResponseWriter, m proto.Message) error {
 	return nil
 }
 
-func restError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
+func restError(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, err error) {
 	st := status.Convert(err)
 	body := bodyOf(st)
+	if md, ok := runtime.ServerMetadataFromContext(ctx); ok {
+		for _, id := range md.HeaderMD.Get(requestIDMetadata) {
+			w.Header().Set("X-Request-Id", id)
+		}
+	}
 	if len(st.Details()) == 0 && st.Code() == codes.InvalidArgument { // the gateway could not read the request
 		body.Message = "cannot read the request: " + strings.TrimPrefix(strings.ReplaceAll(body.Message, "\u00a0", " "), "proto: ")
 	}

@@ -172,11 +172,13 @@ func recordPlans(f *fakeEngine, note func(string, ...any)) {
 }
 
 func recordNodes(f *fakeEngine, note func(string, ...any)) {
-	f.nodesFunc = func(_ context.Context, d coordinator.DefinitionID, p engine.Page) ([]engine.NodeView, string, error) {
+	f.nodesFunc = func(_ context.Context, _ engine.Caller, d coordinator.DefinitionID, p engine.Page) ([]engine.NodeView, string, error) {
 		note("Nodes %q %+v", d, p)
 		return []engine.NodeView{sampleNode("n1"), {ID: "n2", Status: engine.NodeOffline}}, "n2", nil
 	}
-	f.nodeFunc = func(_ context.Context, id coordinator.NodeID) (engine.NodeView, error) { return sampleNode(id), nil }
+	f.nodeFunc = func(_ context.Context, _ engine.Caller, id coordinator.NodeID) (engine.NodeView, error) {
+		return sampleNode(id), nil
+	}
 	f.explainNodeFunc = func(_ context.Context, id coordinator.NodeID) (engine.NodeExplanation, error) {
 		return engine.NodeExplanation{Node: id, Definition: "gpu", Revision: 7, Conditions: []engine.ConditionView{
 			{Definition: "gpu", Value: "false", Parts: []engine.ConditionPart{{Source: "cpuinfo.cpu_cores > 8", Value: "false", Seen: map[string]string{"cpuinfo.cpu_cores": "2"}}}},
@@ -187,10 +189,7 @@ func recordNodes(f *fakeEngine, note func(string, ...any)) {
 		note("SetScheduling by %s: %s %s %q %v", c.Name, n, action, reason, active)
 		return engine.NodeView{ID: n, Status: engine.NodeDraining, Reason: reason}, nil
 	}
-	f.createJoinTokenFunc = func(_ context.Context, c engine.Caller, ttl time.Duration, uses uint32) (string, time.Time, error) {
-		note("CreateJoinToken by %s: %s %d", c.Name, ttl, uses)
-		return "id.secret", at(30), nil
-	}
+	recordJoinTokens(f, note)
 }
 
 func recordWorkflows(f *fakeEngine, note func(string, ...any)) {
@@ -257,50 +256,6 @@ func recordQueue(f *fakeEngine, note func(string, ...any)) {
 	}
 }
 
-func recordIdentity(f *fakeEngine, note func(string, ...any)) {
-	f.whoAmIFunc = func(_ context.Context, c engine.Caller) (coordinator.User, coordinator.Organization, error) {
-		return coordinator.User{ID: c.User, Name: c.Name, Groups: []coordinator.GroupID{"g-1"}}, sampleOrganization(), nil
-	}
-	f.organizationsFunc = func(context.Context, engine.Caller) ([]coordinator.Organization, error) {
-		return []coordinator.Organization{sampleOrganization()}, nil
-	}
-	f.createOrganizationFunc = func(_ context.Context, c engine.Caller, slug string, p int32) (coordinator.Organization, error) {
-		note("CreateOrganization by %s %q %d", c.Name, slug, p)
-		return sampleOrganization(), nil
-	}
-	f.updateOrganizationFunc = func(_ context.Context, c engine.Caller, id string, p *int32) (coordinator.Organization, error) {
-		note("UpdateOrganization by %s %q %s", c.Name, id, num(p))
-		return sampleOrganization(), nil
-	}
-	f.groupsFunc = func(_ context.Context, _ engine.Caller, o string) ([]engine.GroupView, error) {
-		note("Groups %q", o)
-		return []engine.GroupView{sampleGroup()}, nil
-	}
-	f.createGroupFunc = func(_ context.Context, _ engine.Caller, slug, o string, p int32) (engine.GroupView, error) {
-		note("CreateGroup %q %q %d", slug, o, p)
-		return sampleGroup(), nil
-	}
-	f.updateGroupFunc = func(_ context.Context, _ engine.Caller, u engine.UpdateGroup) (engine.GroupView, error) {
-		note("UpdateGroup %q in %q priority %s +%v -%v", u.Group, u.Organization, num(u.Priority), u.Preempt, u.NoPreempt)
-		return sampleGroup(), nil
-	}
-	f.usersFunc = func(_ context.Context, _ engine.Caller, o string) ([]engine.UserView, error) {
-		return []engine.UserView{sampleUser()}, nil
-	}
-	f.createUserFunc = func(_ context.Context, _ engine.Caller, u engine.NewUser) (engine.UserView, error) {
-		note("CreateUser %+v", u)
-		return sampleUser(), nil
-	}
-	f.updateUserFunc = func(_ context.Context, _ engine.Caller, id string, p *int32, unix *string) (engine.UserView, error) {
-		note("UpdateUser %q %s %s", id, num(p), text(unix))
-		return sampleUser(), nil
-	}
-	f.createUserTokenFunc = func(_ context.Context, _ engine.Caller, u string) (string, error) {
-		note("CreateUserToken %q", u)
-		return "t.s", nil
-	}
-}
-
 func recordGrants(f *fakeEngine, note func(string, ...any)) {
 	f.grantFunc = func(context.Context, engine.Caller, string) (engine.GrantView, error) { return sampleGrant(), nil }
 	f.setGrantFunc = func(_ context.Context, _ engine.Caller, o string, ds []string) (engine.GrantView, error) {
@@ -318,7 +273,7 @@ func TestREST(t *testing.T) {
 	var calls []string
 	a := startAPI(t, record(&calls), true)
 	var out bytes.Buffer
-	for _, r := range slices.Concat(clusterRequests(), userRequests(), calendarRequests()) {
+	for _, r := range slices.Concat(clusterRequests(), userRequests(), calendarRequests(), identityRequests()) {
 		calls = nil
 		fmt.Fprintf(&out, "> %s %s\n", r[0], r[1])
 		for _, h := range r[3:] {
@@ -406,7 +361,7 @@ func userRequests() [][]string {
 		{"POST", "/v1/grants:append", `{"all_organizations":true}`},
 		{"GET", "/v1/status", ""},
 		{"GET", "/v1/nothing", ""},
-		{"DELETE", "/v1/nodes/n1", ""},
+		{"DELETE", "/v1/nodes", ""},
 		{"GET", "/elsewhere", ""},
 	}
 }

@@ -24,11 +24,15 @@ type Engine interface {
 	organizationAPI
 	groupAPI
 	userAPI
+	membershipAPI
+	tokenAPI
+	joinTokenAPI
 	grantAPI
 	reservationAPI
 	maintenanceAPI
 	scoreAPI
 	federateAPI
+	auditAPI
 }
 
 type scoreAPI interface {
@@ -44,6 +48,7 @@ type federateAPI interface {
 
 type authAPI interface {
 	Authenticate(ctx context.Context, token string) (engine.Caller, error)
+	NoteRefused(ctx context.Context, refused error) error
 }
 
 type configAPI interface {
@@ -61,11 +66,18 @@ type planAPI interface {
 }
 
 type nodeAPI interface {
-	Nodes(context.Context, coordinator.DefinitionID, engine.Page) ([]engine.NodeView, string, error)
-	Node(context.Context, coordinator.NodeID) (engine.NodeView, error)
+	Nodes(context.Context, engine.Caller, coordinator.DefinitionID, engine.Page) ([]engine.NodeView, string, error)
+	Node(context.Context, engine.Caller, coordinator.NodeID) (engine.NodeView, error)
 	ExplainNode(context.Context, coordinator.NodeID) (engine.NodeExplanation, error)
 	SetScheduling(ctx context.Context, c engine.Caller, node coordinator.NodeID, action, reason string, active bool) (engine.NodeView, error)
-	CreateJoinToken(ctx context.Context, c engine.Caller, ttl time.Duration, uses uint32) (string, time.Time, error)
+}
+
+type joinTokenAPI interface {
+	CreateJoinToken(context.Context, engine.Caller, engine.NewJoinToken) (string, engine.JoinTokenView, error)
+	JoinTokens(context.Context, engine.Caller, engine.Page) ([]engine.JoinTokenView, string, error)
+	RevokeJoinToken(ctx context.Context, c engine.Caller, id string) error
+	RevokeNode(ctx context.Context, c engine.Caller, node coordinator.NodeID, reason string) (engine.NodeView, error)
+	RemoveNode(ctx context.Context, c engine.Caller, node coordinator.NodeID, reason string, force bool) error
 }
 
 type workflowAPI interface {
@@ -90,23 +102,40 @@ type streamAPI interface {
 }
 
 type organizationAPI interface {
-	WhoAmI(context.Context, engine.Caller) (coordinator.User, coordinator.Organization, error)
-	Organizations(context.Context, engine.Caller) ([]coordinator.Organization, error)
+	WhoAmI(context.Context, engine.Caller) (engine.UserView, coordinator.Organization, error)
+	Organizations(context.Context, engine.Caller, engine.Page) ([]coordinator.Organization, string, error)
 	CreateOrganization(ctx context.Context, c engine.Caller, slug string, priority int32) (coordinator.Organization, error)
 	UpdateOrganization(ctx context.Context, c engine.Caller, id string, priority *int32) (coordinator.Organization, error)
 }
 
 type groupAPI interface {
-	Groups(ctx context.Context, c engine.Caller, organization string) ([]engine.GroupView, error)
+	Groups(ctx context.Context, c engine.Caller, organization string, page engine.Page) ([]engine.GroupView, string, error)
 	CreateGroup(ctx context.Context, c engine.Caller, slug, organization string, priority int32) (engine.GroupView, error)
 	UpdateGroup(context.Context, engine.Caller, engine.UpdateGroup) (engine.GroupView, error)
+	DeleteGroup(ctx context.Context, c engine.Caller, organization, group string) error
+	UseGroup(ctx context.Context, c engine.Caller, group string) (engine.UserView, error)
 }
 
 type userAPI interface {
-	Users(ctx context.Context, c engine.Caller, organization string) ([]engine.UserView, error)
+	Users(context.Context, engine.Caller, engine.UserFilter, engine.Page) ([]engine.UserView, string, error)
 	CreateUser(context.Context, engine.Caller, engine.NewUser) (engine.UserView, error)
-	UpdateUser(ctx context.Context, c engine.Caller, id string, priority *int32, unixUser *string) (engine.UserView, error)
-	CreateUserToken(ctx context.Context, c engine.Caller, user string) (string, error)
+	UpdateUser(context.Context, engine.Caller, engine.UpdateUser) (engine.UserView, error)
+	DeleteUser(ctx context.Context, c engine.Caller, organization, user string, cancelWork bool) error
+}
+
+type membershipAPI interface {
+	SetMembership(context.Context, engine.Caller, engine.MemberChange) (engine.UserView, error)
+	RemoveMembership(ctx context.Context, c engine.Caller, in engine.MemberChange, cancelWork bool) (engine.UserView, error)
+}
+
+type tokenAPI interface {
+	CreateUserToken(context.Context, engine.Caller, engine.NewToken) (string, engine.TokenView, error)
+	UserTokens(ctx context.Context, c engine.Caller, organization, user string) ([]engine.TokenView, error)
+	RevokeUserToken(ctx context.Context, c engine.Caller, organization, user, token string) error
+}
+
+type auditAPI interface {
+	Audit(context.Context, engine.Caller, engine.AuditFilter, engine.Page) ([]engine.AuditEntry, string, error)
 }
 
 type grantAPI interface {
@@ -132,7 +161,7 @@ type maintenanceAPI interface {
 
 // Agents is what the agents' server needs of the coordinator.
 type Agents interface {
-	Join(ctx context.Context, token, node string, csr []byte) (certificatePEM, caPEM []byte, err error)
+	nodeCertificates
 	Connect(context.Context, coordinator.NodeID, engine.Hello) (Session, error)
 }
 
@@ -157,8 +186,13 @@ type sessionOrders interface {
 
 // joiner is the engine with its own session type.
 type joiner[S Session] interface {
-	Join(ctx context.Context, token, node string, csr []byte) (certificatePEM, caPEM []byte, err error)
+	nodeCertificates
 	Connect(context.Context, coordinator.NodeID, engine.Hello) (S, error)
+}
+
+type nodeCertificates interface {
+	Join(context.Context, engine.JoinRequest) (certificatePEM, caPEM []byte, err error)
+	RenewCertificate(ctx context.Context, node coordinator.NodeID, cert engine.NodeCertificate, csr []byte) (certificatePEM, caPEM []byte, err error)
 }
 
 // AgentsOf lets an engine whose Connect returns a concrete session serve agents.

@@ -3,12 +3,15 @@
 package server
 
 import (
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"mime"
 	"net/http"
+	"net/netip"
 	"strings"
 	"time"
 
@@ -35,6 +38,9 @@ type APIOptions struct {
 	Federate *Federate
 	// FederationPort tells that a Federate can register this cluster.
 	FederationPort bool
+	// Proxies are the peers whose X-Forwarded-For is believed; nil: nobody's.
+	Proxies []netip.Prefix
+	Rand    io.Reader // for the ids of requests; nil: the system's
 }
 
 // API serves gRPC, REST and the OpenAPI document to users.
@@ -55,7 +61,10 @@ func NewAPI(e Engine, o APIOptions) (*API, error) {
 	if o.Now == nil || o.Log == nil {
 		return nil, errors.New("cannot make the API: clock or log missing")
 	}
-	g := &gate{auth: e, permissions: permissions(), now: o.Now, log: o.Log}
+	if o.Rand == nil {
+		o.Rand = rand.Reader
+	}
+	g := &gate{auth: e, permissions: permissions(), now: o.Now, log: o.Log, proxies: o.Proxies, rand: o.Rand}
 	a := &API{
 		grpc: grpc.NewServer(
 			grpc.UnaryInterceptor(g.unary), grpc.StreamInterceptor(g.stream),
@@ -65,9 +74,9 @@ func NewAPI(e Engine, o APIOptions) (*API, error) {
 		pipe: newPipe(), gate: g, pages: o.Pages, stopped: make(chan struct{}),
 	}
 	apiv1.RegisterConfigServer(a.grpc, configService{engine: e, plans: e})
-	apiv1.RegisterNodesServer(a.grpc, nodeService{engine: e, definitions: e})
+	apiv1.RegisterNodesServer(a.grpc, nodeService{engine: e, tokens: e, definitions: e})
 	local := workflowService{engine: e, queue: e, streams: e, scores: e}
-	identity := identityService{organizations: e, groups: e, users: e, grants: e, queue: e, version: o.Version}
+	identity := identityService{organizations: e, groups: e, users: e, members: e, tokens: e, grants: e, queue: e, version: o.Version}
 	if o.Federate != nil {
 		apiv1.RegisterWorkflowsServer(a.grpc, routedService{federate: o.Federate, local: local})
 		apiv1.RegisterIdentityServer(a.grpc, pushedService{identity, o.Federate})
@@ -78,6 +87,7 @@ func NewAPI(e Engine, o APIOptions) (*API, error) {
 	apiv1.RegisterReservationsServer(a.grpc, reservationService{engine: e})
 	apiv1.RegisterMaintenanceServer(a.grpc, maintenanceService{engine: e})
 	apiv1.RegisterClustersServer(a.grpc, clusterService{federate: o.Federate, engine: e, port: o.FederationPort})
+	apiv1.RegisterAuditServer(a.grpc, auditService{engine: e})
 	if err := checkListed(g.permissions, a.grpc.GetServiceInfo()); err != nil {
 		return nil, err
 	}

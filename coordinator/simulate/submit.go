@@ -114,7 +114,7 @@ func (w *world) owners(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		token, err := w.engine.CreateUserToken(ctx, w.admin, string(view.ID))
+		token, _, err := w.engine.CreateUserToken(ctx, w.admin, engine.NewToken{User: string(view.ID)})
 		if err != nil {
 			return err
 		}

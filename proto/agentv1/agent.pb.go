@@ -27,9 +27,10 @@ const (
 
 type JoinRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"` // "<id>.<secret>"; the pin of the CA stays with the agent
-	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`   // the name the node asks for
-	Csr           []byte                 `protobuf:"bytes,3,opt,name=csr,proto3" json:"csr,omitempty"`     // PKCS #10, DER
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`   // "<id>.<secret>"; the pin of the CA stays with the agent
+	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`     // the name the node asks for
+	Csr           []byte                 `protobuf:"bytes,3,opt,name=csr,proto3" json:"csr,omitempty"`       // PKCS #10, DER
+	Launch        string                 `protobuf:"bytes,4,opt,name=launch,proto3" json:"launch,omitempty"` // what started the machine calls it so
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -83,6 +84,13 @@ func (x *JoinRequest) GetCsr() []byte {
 		return x.Csr
 	}
 	return nil
+}
+
+func (x *JoinRequest) GetLaunch() string {
+	if x != nil {
+		return x.Launch
+	}
+	return ""
 }
 
 type JoinResponse struct {
@@ -145,6 +153,102 @@ func (x *JoinResponse) GetCa() []byte {
 	return nil
 }
 
+type RenewRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Csr           []byte                 `protobuf:"bytes,1,opt,name=csr,proto3" json:"csr,omitempty"` // PKCS #10, DER
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewRequest) Reset() {
+	*x = RenewRequest{}
+	mi := &file_agentv1_agent_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewRequest) ProtoMessage() {}
+
+func (x *RenewRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_agentv1_agent_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
+func (*RenewRequest) Descriptor() ([]byte, []int) {
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *RenewRequest) GetCsr() []byte {
+	if x != nil {
+		return x.Csr
+	}
+	return nil
+}
+
+type RenewResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Certificate   []byte                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"` // PEM, leaf first
+	Ca            []byte                 `protobuf:"bytes,2,opt,name=ca,proto3" json:"ca,omitempty"`                   // PEM
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewResponse) Reset() {
+	*x = RenewResponse{}
+	mi := &file_agentv1_agent_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewResponse) ProtoMessage() {}
+
+func (x *RenewResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_agentv1_agent_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
+func (*RenewResponse) Descriptor() ([]byte, []int) {
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *RenewResponse) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *RenewResponse) GetCa() []byte {
+	if x != nil {
+		return x.Ca
+	}
+	return nil
+}
+
 type FromAgent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Message:
@@ -161,7 +265,7 @@ type FromAgent struct {
 
 func (x *FromAgent) Reset() {
 	*x = FromAgent{}
-	mi := &file_agentv1_agent_proto_msgTypes[2]
+	mi := &file_agentv1_agent_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -173,7 +277,7 @@ func (x *FromAgent) String() string {
 func (*FromAgent) ProtoMessage() {}
 
 func (x *FromAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[2]
+	mi := &file_agentv1_agent_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -186,7 +290,7 @@ func (x *FromAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromAgent.ProtoReflect.Descriptor instead.
 func (*FromAgent) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{2}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *FromAgent) GetMessage() isFromAgent_Message {
@@ -292,7 +396,7 @@ type ToAgent struct {
 
 func (x *ToAgent) Reset() {
 	*x = ToAgent{}
-	mi := &file_agentv1_agent_proto_msgTypes[3]
+	mi := &file_agentv1_agent_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -304,7 +408,7 @@ func (x *ToAgent) String() string {
 func (*ToAgent) ProtoMessage() {}
 
 func (x *ToAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[3]
+	mi := &file_agentv1_agent_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -317,7 +421,7 @@ func (x *ToAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToAgent.ProtoReflect.Descriptor instead.
 func (*ToAgent) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{3}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ToAgent) GetMessage() isToAgent_Message {
@@ -436,7 +540,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_agentv1_agent_proto_msgTypes[4]
+	mi := &file_agentv1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -448,7 +552,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[4]
+	mi := &file_agentv1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -461,7 +565,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{4}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Hello) GetVersion() string {
@@ -518,7 +622,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_agentv1_agent_proto_msgTypes[5]
+	mi := &file_agentv1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -530,7 +634,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[5]
+	mi := &file_agentv1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -543,7 +647,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{5}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Welcome) GetCoordinatorVersion() string {
@@ -578,7 +682,7 @@ type LogOffset struct {
 
 func (x *LogOffset) Reset() {
 	*x = LogOffset{}
-	mi := &file_agentv1_agent_proto_msgTypes[6]
+	mi := &file_agentv1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -590,7 +694,7 @@ func (x *LogOffset) String() string {
 func (*LogOffset) ProtoMessage() {}
 
 func (x *LogOffset) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[6]
+	mi := &file_agentv1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -603,7 +707,7 @@ func (x *LogOffset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogOffset.ProtoReflect.Descriptor instead.
 func (*LogOffset) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{6}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *LogOffset) GetRunId() string {
@@ -640,7 +744,7 @@ type HardwareReport struct {
 
 func (x *HardwareReport) Reset() {
 	*x = HardwareReport{}
-	mi := &file_agentv1_agent_proto_msgTypes[7]
+	mi := &file_agentv1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -652,7 +756,7 @@ func (x *HardwareReport) String() string {
 func (*HardwareReport) ProtoMessage() {}
 
 func (x *HardwareReport) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[7]
+	mi := &file_agentv1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -665,7 +769,7 @@ func (x *HardwareReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HardwareReport.ProtoReflect.Descriptor instead.
 func (*HardwareReport) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{7}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *HardwareReport) GetDigest() []byte {
@@ -699,7 +803,7 @@ type Warning struct {
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_agentv1_agent_proto_msgTypes[8]
+	mi := &file_agentv1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -711,7 +815,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[8]
+	mi := &file_agentv1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -724,7 +828,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{8}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Warning) GetSource() string {
@@ -752,7 +856,7 @@ type ConditionResults struct {
 
 func (x *ConditionResults) Reset() {
 	*x = ConditionResults{}
-	mi := &file_agentv1_agent_proto_msgTypes[9]
+	mi := &file_agentv1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -764,7 +868,7 @@ func (x *ConditionResults) String() string {
 func (*ConditionResults) ProtoMessage() {}
 
 func (x *ConditionResults) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[9]
+	mi := &file_agentv1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -777,7 +881,7 @@ func (x *ConditionResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConditionResults.ProtoReflect.Descriptor instead.
 func (*ConditionResults) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{9}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ConditionResults) GetRevision() uint64 {
@@ -806,7 +910,7 @@ type ConditionResult struct {
 
 func (x *ConditionResult) Reset() {
 	*x = ConditionResult{}
-	mi := &file_agentv1_agent_proto_msgTypes[10]
+	mi := &file_agentv1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -818,7 +922,7 @@ func (x *ConditionResult) String() string {
 func (*ConditionResult) ProtoMessage() {}
 
 func (x *ConditionResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[10]
+	mi := &file_agentv1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -831,7 +935,7 @@ func (x *ConditionResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConditionResult.ProtoReflect.Descriptor instead.
 func (*ConditionResult) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{10}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ConditionResult) GetDefinition() string {
@@ -874,7 +978,7 @@ type ConditionPart struct {
 
 func (x *ConditionPart) Reset() {
 	*x = ConditionPart{}
-	mi := &file_agentv1_agent_proto_msgTypes[11]
+	mi := &file_agentv1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -886,7 +990,7 @@ func (x *ConditionPart) String() string {
 func (*ConditionPart) ProtoMessage() {}
 
 func (x *ConditionPart) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[11]
+	mi := &file_agentv1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -899,7 +1003,7 @@ func (x *ConditionPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConditionPart.ProtoReflect.Descriptor instead.
 func (*ConditionPart) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ConditionPart) GetSource() string {
@@ -942,7 +1046,7 @@ type RunStatus struct {
 
 func (x *RunStatus) Reset() {
 	*x = RunStatus{}
-	mi := &file_agentv1_agent_proto_msgTypes[12]
+	mi := &file_agentv1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -954,7 +1058,7 @@ func (x *RunStatus) String() string {
 func (*RunStatus) ProtoMessage() {}
 
 func (x *RunStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[12]
+	mi := &file_agentv1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -967,7 +1071,7 @@ func (x *RunStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunStatus.ProtoReflect.Descriptor instead.
 func (*RunStatus) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RunStatus) GetRunId() string {
@@ -1053,7 +1157,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_agentv1_agent_proto_msgTypes[13]
+	mi := &file_agentv1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1065,7 +1169,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[13]
+	mi := &file_agentv1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1078,7 +1182,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LogChunk) GetRunId() string {
@@ -1127,7 +1231,7 @@ type Configuration struct {
 
 func (x *Configuration) Reset() {
 	*x = Configuration{}
-	mi := &file_agentv1_agent_proto_msgTypes[14]
+	mi := &file_agentv1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1139,7 +1243,7 @@ func (x *Configuration) String() string {
 func (*Configuration) ProtoMessage() {}
 
 func (x *Configuration) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[14]
+	mi := &file_agentv1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1152,7 +1256,7 @@ func (x *Configuration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Configuration.ProtoReflect.Descriptor instead.
 func (*Configuration) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Configuration) GetRevision() uint64 {
@@ -1179,7 +1283,7 @@ type StaticDefinition struct {
 
 func (x *StaticDefinition) Reset() {
 	*x = StaticDefinition{}
-	mi := &file_agentv1_agent_proto_msgTypes[15]
+	mi := &file_agentv1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1191,7 +1295,7 @@ func (x *StaticDefinition) String() string {
 func (*StaticDefinition) ProtoMessage() {}
 
 func (x *StaticDefinition) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[15]
+	mi := &file_agentv1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1204,7 +1308,7 @@ func (x *StaticDefinition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StaticDefinition.ProtoReflect.Descriptor instead.
 func (*StaticDefinition) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StaticDefinition) GetId() string {
@@ -1246,7 +1350,7 @@ type StartRun struct {
 
 func (x *StartRun) Reset() {
 	*x = StartRun{}
-	mi := &file_agentv1_agent_proto_msgTypes[16]
+	mi := &file_agentv1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1258,7 +1362,7 @@ func (x *StartRun) String() string {
 func (*StartRun) ProtoMessage() {}
 
 func (x *StartRun) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[16]
+	mi := &file_agentv1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1271,7 +1375,7 @@ func (x *StartRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRun.ProtoReflect.Descriptor instead.
 func (*StartRun) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StartRun) GetRunId() string {
@@ -1396,7 +1500,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_agentv1_agent_proto_msgTypes[17]
+	mi := &file_agentv1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1408,7 +1512,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[17]
+	mi := &file_agentv1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1421,7 +1525,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Mount) GetSource() string {
@@ -1450,7 +1554,7 @@ type SignalRun struct {
 
 func (x *SignalRun) Reset() {
 	*x = SignalRun{}
-	mi := &file_agentv1_agent_proto_msgTypes[18]
+	mi := &file_agentv1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1566,7 @@ func (x *SignalRun) String() string {
 func (*SignalRun) ProtoMessage() {}
 
 func (x *SignalRun) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[18]
+	mi := &file_agentv1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1579,7 @@ func (x *SignalRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRun.ProtoReflect.Descriptor instead.
 func (*SignalRun) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SignalRun) GetRunId() string {
@@ -1511,7 +1615,7 @@ type StopRun struct {
 
 func (x *StopRun) Reset() {
 	*x = StopRun{}
-	mi := &file_agentv1_agent_proto_msgTypes[19]
+	mi := &file_agentv1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +1627,7 @@ func (x *StopRun) String() string {
 func (*StopRun) ProtoMessage() {}
 
 func (x *StopRun) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[19]
+	mi := &file_agentv1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +1640,7 @@ func (x *StopRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRun.ProtoReflect.Descriptor instead.
 func (*StopRun) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StopRun) GetRunId() string {
@@ -1571,7 +1675,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_agentv1_agent_proto_msgTypes[20]
+	mi := &file_agentv1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1583,7 +1687,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[20]
+	mi := &file_agentv1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1596,7 +1700,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Ack) GetEndedRuns() []string {
@@ -1617,15 +1721,21 @@ var File_agentv1_agent_proto protoreflect.FileDescriptor
 
 const file_agentv1_agent_proto_rawDesc = "" +
 	"\n" +
-	"\x13agentv1/agent.proto\x12\x12substrate.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"I\n" +
+	"\x13agentv1/agent.proto\x12\x12substrate.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"a\n" +
 	"\vJoinRequest\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x10\n" +
-	"\x03csr\x18\x03 \x01(\fR\x03csr\"T\n" +
+	"\x03csr\x18\x03 \x01(\fR\x03csr\x12\x16\n" +
+	"\x06launch\x18\x04 \x01(\tR\x06launch\"T\n" +
 	"\fJoinResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12 \n" +
 	"\vcertificate\x18\x02 \x01(\fR\vcertificate\x12\x0e\n" +
-	"\x02ca\x18\x03 \x01(\fR\x02ca\"\xd0\x02\n" +
+	"\x02ca\x18\x03 \x01(\fR\x02ca\" \n" +
+	"\fRenewRequest\x12\x10\n" +
+	"\x03csr\x18\x01 \x01(\fR\x03csr\"A\n" +
+	"\rRenewResponse\x12 \n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x0e\n" +
+	"\x02ca\x18\x02 \x01(\fR\x02ca\"\xd0\x02\n" +
 	"\tFromAgent\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.substrate.agent.v1.HelloH\x00R\x05hello\x12@\n" +
 	"\bhardware\x18\x02 \x01(\v2\".substrate.agent.v1.HardwareReportH\x00R\bhardware\x12F\n" +
@@ -1748,9 +1858,10 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"ended_runs\x18\x01 \x03(\tR\tendedRuns\x121\n" +
 	"\x04logs\x18\x02 \x03(\v2\x1d.substrate.agent.v1.LogOffsetR\x04logs2V\n" +
 	"\tEnrolment\x12I\n" +
-	"\x04Join\x12\x1f.substrate.agent.v1.JoinRequest\x1a .substrate.agent.v1.JoinResponse2R\n" +
+	"\x04Join\x12\x1f.substrate.agent.v1.JoinRequest\x1a .substrate.agent.v1.JoinResponse2\xa0\x01\n" +
 	"\x05Agent\x12I\n" +
-	"\aConnect\x12\x1d.substrate.agent.v1.FromAgent\x1a\x1b.substrate.agent.v1.ToAgent(\x010\x01B\x19Z\x17substrate/proto/agentv1b\x06proto3"
+	"\aConnect\x12\x1d.substrate.agent.v1.FromAgent\x1a\x1b.substrate.agent.v1.ToAgent(\x010\x01\x12L\n" +
+	"\x05Renew\x12 .substrate.agent.v1.RenewRequest\x1a!.substrate.agent.v1.RenewResponseB\x19Z\x17substrate/proto/agentv1b\x06proto3"
 
 var (
 	file_agentv1_agent_proto_rawDescOnce sync.Once
@@ -1764,68 +1875,72 @@ func file_agentv1_agent_proto_rawDescGZIP() []byte {
 	return file_agentv1_agent_proto_rawDescData
 }
 
-var file_agentv1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_agentv1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_agentv1_agent_proto_goTypes = []any{
 	(*JoinRequest)(nil),           // 0: substrate.agent.v1.JoinRequest
 	(*JoinResponse)(nil),          // 1: substrate.agent.v1.JoinResponse
-	(*FromAgent)(nil),             // 2: substrate.agent.v1.FromAgent
-	(*ToAgent)(nil),               // 3: substrate.agent.v1.ToAgent
-	(*Hello)(nil),                 // 4: substrate.agent.v1.Hello
-	(*Welcome)(nil),               // 5: substrate.agent.v1.Welcome
-	(*LogOffset)(nil),             // 6: substrate.agent.v1.LogOffset
-	(*HardwareReport)(nil),        // 7: substrate.agent.v1.HardwareReport
-	(*Warning)(nil),               // 8: substrate.agent.v1.Warning
-	(*ConditionResults)(nil),      // 9: substrate.agent.v1.ConditionResults
-	(*ConditionResult)(nil),       // 10: substrate.agent.v1.ConditionResult
-	(*ConditionPart)(nil),         // 11: substrate.agent.v1.ConditionPart
-	(*RunStatus)(nil),             // 12: substrate.agent.v1.RunStatus
-	(*LogChunk)(nil),              // 13: substrate.agent.v1.LogChunk
-	(*Configuration)(nil),         // 14: substrate.agent.v1.Configuration
-	(*StaticDefinition)(nil),      // 15: substrate.agent.v1.StaticDefinition
-	(*StartRun)(nil),              // 16: substrate.agent.v1.StartRun
-	(*Mount)(nil),                 // 17: substrate.agent.v1.Mount
-	(*SignalRun)(nil),             // 18: substrate.agent.v1.SignalRun
-	(*StopRun)(nil),               // 19: substrate.agent.v1.StopRun
-	(*Ack)(nil),                   // 20: substrate.agent.v1.Ack
-	nil,                           // 21: substrate.agent.v1.ConditionPart.SeenEntry
-	nil,                           // 22: substrate.agent.v1.StartRun.DevicesEntry
-	(*timestamppb.Timestamp)(nil), // 23: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 24: google.protobuf.Duration
+	(*RenewRequest)(nil),          // 2: substrate.agent.v1.RenewRequest
+	(*RenewResponse)(nil),         // 3: substrate.agent.v1.RenewResponse
+	(*FromAgent)(nil),             // 4: substrate.agent.v1.FromAgent
+	(*ToAgent)(nil),               // 5: substrate.agent.v1.ToAgent
+	(*Hello)(nil),                 // 6: substrate.agent.v1.Hello
+	(*Welcome)(nil),               // 7: substrate.agent.v1.Welcome
+	(*LogOffset)(nil),             // 8: substrate.agent.v1.LogOffset
+	(*HardwareReport)(nil),        // 9: substrate.agent.v1.HardwareReport
+	(*Warning)(nil),               // 10: substrate.agent.v1.Warning
+	(*ConditionResults)(nil),      // 11: substrate.agent.v1.ConditionResults
+	(*ConditionResult)(nil),       // 12: substrate.agent.v1.ConditionResult
+	(*ConditionPart)(nil),         // 13: substrate.agent.v1.ConditionPart
+	(*RunStatus)(nil),             // 14: substrate.agent.v1.RunStatus
+	(*LogChunk)(nil),              // 15: substrate.agent.v1.LogChunk
+	(*Configuration)(nil),         // 16: substrate.agent.v1.Configuration
+	(*StaticDefinition)(nil),      // 17: substrate.agent.v1.StaticDefinition
+	(*StartRun)(nil),              // 18: substrate.agent.v1.StartRun
+	(*Mount)(nil),                 // 19: substrate.agent.v1.Mount
+	(*SignalRun)(nil),             // 20: substrate.agent.v1.SignalRun
+	(*StopRun)(nil),               // 21: substrate.agent.v1.StopRun
+	(*Ack)(nil),                   // 22: substrate.agent.v1.Ack
+	nil,                           // 23: substrate.agent.v1.ConditionPart.SeenEntry
+	nil,                           // 24: substrate.agent.v1.StartRun.DevicesEntry
+	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 26: google.protobuf.Duration
 }
 var file_agentv1_agent_proto_depIdxs = []int32{
-	4,  // 0: substrate.agent.v1.FromAgent.hello:type_name -> substrate.agent.v1.Hello
-	7,  // 1: substrate.agent.v1.FromAgent.hardware:type_name -> substrate.agent.v1.HardwareReport
-	9,  // 2: substrate.agent.v1.FromAgent.conditions:type_name -> substrate.agent.v1.ConditionResults
-	12, // 3: substrate.agent.v1.FromAgent.run_status:type_name -> substrate.agent.v1.RunStatus
-	13, // 4: substrate.agent.v1.FromAgent.log_chunk:type_name -> substrate.agent.v1.LogChunk
-	5,  // 5: substrate.agent.v1.ToAgent.welcome:type_name -> substrate.agent.v1.Welcome
-	14, // 6: substrate.agent.v1.ToAgent.configuration:type_name -> substrate.agent.v1.Configuration
-	16, // 7: substrate.agent.v1.ToAgent.start:type_name -> substrate.agent.v1.StartRun
-	18, // 8: substrate.agent.v1.ToAgent.signal:type_name -> substrate.agent.v1.SignalRun
-	19, // 9: substrate.agent.v1.ToAgent.stop:type_name -> substrate.agent.v1.StopRun
-	20, // 10: substrate.agent.v1.ToAgent.ack:type_name -> substrate.agent.v1.Ack
-	12, // 11: substrate.agent.v1.Hello.runs:type_name -> substrate.agent.v1.RunStatus
-	6,  // 12: substrate.agent.v1.Welcome.offsets:type_name -> substrate.agent.v1.LogOffset
-	8,  // 13: substrate.agent.v1.HardwareReport.warnings:type_name -> substrate.agent.v1.Warning
-	10, // 14: substrate.agent.v1.ConditionResults.results:type_name -> substrate.agent.v1.ConditionResult
-	11, // 15: substrate.agent.v1.ConditionResult.parts:type_name -> substrate.agent.v1.ConditionPart
-	21, // 16: substrate.agent.v1.ConditionPart.seen:type_name -> substrate.agent.v1.ConditionPart.SeenEntry
-	23, // 17: substrate.agent.v1.RunStatus.started:type_name -> google.protobuf.Timestamp
-	23, // 18: substrate.agent.v1.RunStatus.ended:type_name -> google.protobuf.Timestamp
-	15, // 19: substrate.agent.v1.Configuration.definitions:type_name -> substrate.agent.v1.StaticDefinition
-	22, // 20: substrate.agent.v1.StartRun.devices:type_name -> substrate.agent.v1.StartRun.DevicesEntry
-	24, // 21: substrate.agent.v1.StartRun.walltime:type_name -> google.protobuf.Duration
-	24, // 22: substrate.agent.v1.StartRun.kill_after:type_name -> google.protobuf.Duration
-	17, // 23: substrate.agent.v1.StartRun.mounts:type_name -> substrate.agent.v1.Mount
-	23, // 24: substrate.agent.v1.SignalRun.notice_ends:type_name -> google.protobuf.Timestamp
-	24, // 25: substrate.agent.v1.StopRun.grace:type_name -> google.protobuf.Duration
-	6,  // 26: substrate.agent.v1.Ack.logs:type_name -> substrate.agent.v1.LogOffset
+	6,  // 0: substrate.agent.v1.FromAgent.hello:type_name -> substrate.agent.v1.Hello
+	9,  // 1: substrate.agent.v1.FromAgent.hardware:type_name -> substrate.agent.v1.HardwareReport
+	11, // 2: substrate.agent.v1.FromAgent.conditions:type_name -> substrate.agent.v1.ConditionResults
+	14, // 3: substrate.agent.v1.FromAgent.run_status:type_name -> substrate.agent.v1.RunStatus
+	15, // 4: substrate.agent.v1.FromAgent.log_chunk:type_name -> substrate.agent.v1.LogChunk
+	7,  // 5: substrate.agent.v1.ToAgent.welcome:type_name -> substrate.agent.v1.Welcome
+	16, // 6: substrate.agent.v1.ToAgent.configuration:type_name -> substrate.agent.v1.Configuration
+	18, // 7: substrate.agent.v1.ToAgent.start:type_name -> substrate.agent.v1.StartRun
+	20, // 8: substrate.agent.v1.ToAgent.signal:type_name -> substrate.agent.v1.SignalRun
+	21, // 9: substrate.agent.v1.ToAgent.stop:type_name -> substrate.agent.v1.StopRun
+	22, // 10: substrate.agent.v1.ToAgent.ack:type_name -> substrate.agent.v1.Ack
+	14, // 11: substrate.agent.v1.Hello.runs:type_name -> substrate.agent.v1.RunStatus
+	8,  // 12: substrate.agent.v1.Welcome.offsets:type_name -> substrate.agent.v1.LogOffset
+	10, // 13: substrate.agent.v1.HardwareReport.warnings:type_name -> substrate.agent.v1.Warning
+	12, // 14: substrate.agent.v1.ConditionResults.results:type_name -> substrate.agent.v1.ConditionResult
+	13, // 15: substrate.agent.v1.ConditionResult.parts:type_name -> substrate.agent.v1.ConditionPart
+	23, // 16: substrate.agent.v1.ConditionPart.seen:type_name -> substrate.agent.v1.ConditionPart.SeenEntry
+	25, // 17: substrate.agent.v1.RunStatus.started:type_name -> google.protobuf.Timestamp
+	25, // 18: substrate.agent.v1.RunStatus.ended:type_name -> google.protobuf.Timestamp
+	17, // 19: substrate.agent.v1.Configuration.definitions:type_name -> substrate.agent.v1.StaticDefinition
+	24, // 20: substrate.agent.v1.StartRun.devices:type_name -> substrate.agent.v1.StartRun.DevicesEntry
+	26, // 21: substrate.agent.v1.StartRun.walltime:type_name -> google.protobuf.Duration
+	26, // 22: substrate.agent.v1.StartRun.kill_after:type_name -> google.protobuf.Duration
+	19, // 23: substrate.agent.v1.StartRun.mounts:type_name -> substrate.agent.v1.Mount
+	25, // 24: substrate.agent.v1.SignalRun.notice_ends:type_name -> google.protobuf.Timestamp
+	26, // 25: substrate.agent.v1.StopRun.grace:type_name -> google.protobuf.Duration
+	8,  // 26: substrate.agent.v1.Ack.logs:type_name -> substrate.agent.v1.LogOffset
 	0,  // 27: substrate.agent.v1.Enrolment.Join:input_type -> substrate.agent.v1.JoinRequest
-	2,  // 28: substrate.agent.v1.Agent.Connect:input_type -> substrate.agent.v1.FromAgent
-	1,  // 29: substrate.agent.v1.Enrolment.Join:output_type -> substrate.agent.v1.JoinResponse
-	3,  // 30: substrate.agent.v1.Agent.Connect:output_type -> substrate.agent.v1.ToAgent
-	29, // [29:31] is the sub-list for method output_type
-	27, // [27:29] is the sub-list for method input_type
+	4,  // 28: substrate.agent.v1.Agent.Connect:input_type -> substrate.agent.v1.FromAgent
+	2,  // 29: substrate.agent.v1.Agent.Renew:input_type -> substrate.agent.v1.RenewRequest
+	1,  // 30: substrate.agent.v1.Enrolment.Join:output_type -> substrate.agent.v1.JoinResponse
+	5,  // 31: substrate.agent.v1.Agent.Connect:output_type -> substrate.agent.v1.ToAgent
+	3,  // 32: substrate.agent.v1.Agent.Renew:output_type -> substrate.agent.v1.RenewResponse
+	30, // [30:33] is the sub-list for method output_type
+	27, // [27:30] is the sub-list for method input_type
 	27, // [27:27] is the sub-list for extension type_name
 	27, // [27:27] is the sub-list for extension extendee
 	0,  // [0:27] is the sub-list for field type_name
@@ -1836,14 +1951,14 @@ func file_agentv1_agent_proto_init() {
 	if File_agentv1_agent_proto != nil {
 		return
 	}
-	file_agentv1_agent_proto_msgTypes[2].OneofWrappers = []any{
+	file_agentv1_agent_proto_msgTypes[4].OneofWrappers = []any{
 		(*FromAgent_Hello)(nil),
 		(*FromAgent_Hardware)(nil),
 		(*FromAgent_Conditions)(nil),
 		(*FromAgent_RunStatus)(nil),
 		(*FromAgent_LogChunk)(nil),
 	}
-	file_agentv1_agent_proto_msgTypes[3].OneofWrappers = []any{
+	file_agentv1_agent_proto_msgTypes[5].OneofWrappers = []any{
 		(*ToAgent_Welcome)(nil),
 		(*ToAgent_Configuration)(nil),
 		(*ToAgent_Start)(nil),
@@ -1857,7 +1972,7 @@ func file_agentv1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentv1_agent_proto_rawDesc), len(file_agentv1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   23,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -130,6 +130,7 @@ var Enrolment_ServiceDesc = grpc.ServiceDesc{
 
 const (
 	Agent_Connect_FullMethodName = "/substrate.agent.v1.Agent/Connect"
+	Agent_Renew_FullMethodName   = "/substrate.agent.v1.Agent/Renew"
 )
 
 // AgentClient is the client API for Agent service.
@@ -140,6 +141,8 @@ const (
 type AgentClient interface {
 	// Connect is the one stream of a node. The first message of each side is hello / welcome.
 	Connect(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[FromAgent, ToAgent], error)
+	// Renew gives the connection's node its next certificate, for the key of the request.
+	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
 }
 
 type agentClient struct {
@@ -163,6 +166,16 @@ func (c *agentClient) Connect(ctx context.Context, opts ...grpc.CallOption) (grp
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Agent_ConnectClient = grpc.BidiStreamingClient[FromAgent, ToAgent]
 
+func (c *agentClient) Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RenewResponse)
+	err := c.cc.Invoke(ctx, Agent_Renew_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AgentServer is the server API for Agent service.
 // All implementations must embed UnimplementedAgentServer
 // for forward compatibility.
@@ -171,6 +184,8 @@ type Agent_ConnectClient = grpc.BidiStreamingClient[FromAgent, ToAgent]
 type AgentServer interface {
 	// Connect is the one stream of a node. The first message of each side is hello / welcome.
 	Connect(grpc.BidiStreamingServer[FromAgent, ToAgent]) error
+	// Renew gives the connection's node its next certificate, for the key of the request.
+	Renew(context.Context, *RenewRequest) (*RenewResponse, error)
 	mustEmbedUnimplementedAgentServer()
 }
 
@@ -183,6 +198,9 @@ type UnimplementedAgentServer struct{}
 
 func (UnimplementedAgentServer) Connect(grpc.BidiStreamingServer[FromAgent, ToAgent]) error {
 	return status.Error(codes.Unimplemented, "method Connect not implemented")
+}
+func (UnimplementedAgentServer) Renew(context.Context, *RenewRequest) (*RenewResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Renew not implemented")
 }
 func (UnimplementedAgentServer) mustEmbedUnimplementedAgentServer() {}
 func (UnimplementedAgentServer) testEmbeddedByValue()               {}
@@ -212,13 +230,36 @@ func _Agent_Connect_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Agent_ConnectServer = grpc.BidiStreamingServer[FromAgent, ToAgent]
 
+func _Agent_Renew_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RenewRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AgentServer).Renew(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Agent_Renew_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AgentServer).Renew(ctx, req.(*RenewRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Agent_ServiceDesc is the grpc.ServiceDesc for Agent service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Agent_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "substrate.agent.v1.Agent",
 	HandlerType: (*AgentServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Renew",
+			Handler:    _Agent_Renew_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Connect",

@@ -257,6 +257,8 @@ func (x *Replica) GetForced() bool {
 
 type ListOrganizationsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	PageSize      uint32                 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string                 `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -291,9 +293,24 @@ func (*ListOrganizationsRequest) Descriptor() ([]byte, []int) {
 	return file_apiv1_identity_proto_rawDescGZIP(), []int{4}
 }
 
+func (x *ListOrganizationsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListOrganizationsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListOrganizationsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Organizations []*Organization        `protobuf:"bytes,1,rep,name=organizations,proto3" json:"organizations,omitempty"`
+	Organizations []*Organization        `protobuf:"bytes,1,rep,name=organizations,proto3" json:"organizations,omitempty"` // by name; without cluster-admin the caller's own
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -333,6 +350,13 @@ func (x *ListOrganizationsResponse) GetOrganizations() []*Organization {
 		return x.Organizations
 	}
 	return nil
+}
+
+func (x *ListOrganizationsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
 }
 
 type CreateOrganizationRequest struct {
@@ -542,6 +566,8 @@ func (x *Group) GetReplica() *Replica {
 type ListGroupsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Organization  string                 `protobuf:"bytes,1,opt,name=organization,proto3" json:"organization,omitempty"`
+	PageSize      uint32                 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -583,9 +609,24 @@ func (x *ListGroupsRequest) GetOrganization() string {
 	return ""
 }
 
+func (x *ListGroupsRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListGroupsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListGroupsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Groups        []*Group               `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	Groups        []*Group               `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"` // by name
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -627,6 +668,145 @@ func (x *ListGroupsResponse) GetGroups() []*Group {
 	return nil
 }
 
+func (x *ListGroupsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type DeleteGroupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"` // name or id
+	Organization  string                 `protobuf:"bytes,2,opt,name=organization,proto3" json:"organization,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteGroupRequest) Reset() {
+	*x = DeleteGroupRequest{}
+	mi := &file_apiv1_identity_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteGroupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteGroupRequest) ProtoMessage() {}
+
+func (x *DeleteGroupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteGroupRequest.ProtoReflect.Descriptor instead.
+func (*DeleteGroupRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *DeleteGroupRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *DeleteGroupRequest) GetOrganization() string {
+	if x != nil {
+		return x.Organization
+	}
+	return ""
+}
+
+type DeleteGroupResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteGroupResponse) Reset() {
+	*x = DeleteGroupResponse{}
+	mi := &file_apiv1_identity_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteGroupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteGroupResponse) ProtoMessage() {}
+
+func (x *DeleteGroupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteGroupResponse.ProtoReflect.Descriptor instead.
+func (*DeleteGroupResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{12}
+}
+
+type UseGroupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UseGroupRequest) Reset() {
+	*x = UseGroupRequest{}
+	mi := &file_apiv1_identity_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UseGroupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UseGroupRequest) ProtoMessage() {}
+
+func (x *UseGroupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UseGroupRequest.ProtoReflect.Descriptor instead.
+func (*UseGroupRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *UseGroupRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
 type CreateGroupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -638,7 +818,7 @@ type CreateGroupRequest struct {
 
 func (x *CreateGroupRequest) Reset() {
 	*x = CreateGroupRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[11]
+	mi := &file_apiv1_identity_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -650,7 +830,7 @@ func (x *CreateGroupRequest) String() string {
 func (*CreateGroupRequest) ProtoMessage() {}
 
 func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[11]
+	mi := &file_apiv1_identity_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -663,7 +843,7 @@ func (x *CreateGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateGroupRequest.ProtoReflect.Descriptor instead.
 func (*CreateGroupRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{11}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CreateGroupRequest) GetName() string {
@@ -701,7 +881,7 @@ type UpdateGroupRequest struct {
 
 func (x *UpdateGroupRequest) Reset() {
 	*x = UpdateGroupRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[12]
+	mi := &file_apiv1_identity_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -713,7 +893,7 @@ func (x *UpdateGroupRequest) String() string {
 func (*UpdateGroupRequest) ProtoMessage() {}
 
 func (x *UpdateGroupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[12]
+	mi := &file_apiv1_identity_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -726,7 +906,7 @@ func (x *UpdateGroupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateGroupRequest.ProtoReflect.Descriptor instead.
 func (*UpdateGroupRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{12}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *UpdateGroupRequest) GetGroup() string {
@@ -783,13 +963,16 @@ type User struct {
 	UnixUser      string                 `protobuf:"bytes,8,opt,name=unix_user,json=unixUser,proto3" json:"unix_user,omitempty"`
 	Created       *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=created,proto3" json:"created,omitempty"`
 	Replica       *Replica               `protobuf:"bytes,10,opt,name=replica,proto3" json:"replica,omitempty"`
+	Role          string                 `protobuf:"bytes,11,opt,name=role,proto3" json:"role,omitempty"`                                  // in the organisation: member, owner
+	OwnedGroups   []string               `protobuf:"bytes,12,rep,name=owned_groups,json=ownedGroups,proto3" json:"owned_groups,omitempty"` // of groups: those it is an owner of
+	Disabled      bool                   `protobuf:"varint,13,opt,name=disabled,proto3" json:"disabled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *User) Reset() {
 	*x = User{}
-	mi := &file_apiv1_identity_proto_msgTypes[13]
+	mi := &file_apiv1_identity_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +984,7 @@ func (x *User) String() string {
 func (*User) ProtoMessage() {}
 
 func (x *User) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[13]
+	mi := &file_apiv1_identity_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +997,7 @@ func (x *User) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use User.ProtoReflect.Descriptor instead.
 func (*User) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{13}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *User) GetId() string {
@@ -887,16 +1070,41 @@ func (x *User) GetReplica() *Replica {
 	return nil
 }
 
+func (x *User) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *User) GetOwnedGroups() []string {
+	if x != nil {
+		return x.OwnedGroups
+	}
+	return nil
+}
+
+func (x *User) GetDisabled() bool {
+	if x != nil {
+		return x.Disabled
+	}
+	return false
+}
+
 type ListUsersRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Organization  string                 `protobuf:"bytes,1,opt,name=organization,proto3" json:"organization,omitempty"`
+	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`                // only its members
+	Unaffiliated  bool                   `protobuf:"varint,3,opt,name=unaffiliated,proto3" json:"unaffiliated,omitempty"` // those of no organisation instead (cluster-admin)
+	PageSize      uint32                 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string                 `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListUsersRequest) Reset() {
 	*x = ListUsersRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[14]
+	mi := &file_apiv1_identity_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -908,7 +1116,7 @@ func (x *ListUsersRequest) String() string {
 func (*ListUsersRequest) ProtoMessage() {}
 
 func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[14]
+	mi := &file_apiv1_identity_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -921,7 +1129,7 @@ func (x *ListUsersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersRequest.ProtoReflect.Descriptor instead.
 func (*ListUsersRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{14}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListUsersRequest) GetOrganization() string {
@@ -931,16 +1139,45 @@ func (x *ListUsersRequest) GetOrganization() string {
 	return ""
 }
 
+func (x *ListUsersRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *ListUsersRequest) GetUnaffiliated() bool {
+	if x != nil {
+		return x.Unaffiliated
+	}
+	return false
+}
+
+func (x *ListUsersRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListUsersRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
 type ListUsersResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Users         []*User                `protobuf:"bytes,1,rep,name=users,proto3" json:"users,omitempty"`
+	Users         []*User                `protobuf:"bytes,1,rep,name=users,proto3" json:"users,omitempty"` // by name
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListUsersResponse) Reset() {
 	*x = ListUsersResponse{}
-	mi := &file_apiv1_identity_proto_msgTypes[15]
+	mi := &file_apiv1_identity_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -952,7 +1189,7 @@ func (x *ListUsersResponse) String() string {
 func (*ListUsersResponse) ProtoMessage() {}
 
 func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[15]
+	mi := &file_apiv1_identity_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -965,7 +1202,7 @@ func (x *ListUsersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUsersResponse.ProtoReflect.Descriptor instead.
 func (*ListUsersResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{15}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListUsersResponse) GetUsers() []*User {
@@ -973,6 +1210,157 @@ func (x *ListUsersResponse) GetUsers() []*User {
 		return x.Users
 	}
 	return nil
+}
+
+func (x *ListUsersResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type SetMemberRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Organization  string                 `protobuf:"bytes,1,opt,name=organization,proto3" json:"organization,omitempty"` // name or id; "" is the caller's
+	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`               // "" for the organisation itself
+	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`                 // name in the organisation, or id
+	Role          string                 `protobuf:"bytes,4,opt,name=role,proto3" json:"role,omitempty"`                 // member (or ""), owner
+	Add           bool                   `protobuf:"varint,5,opt,name=add,proto3" json:"add,omitempty"`                  // who is no member yet becomes one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetMemberRequest) Reset() {
+	*x = SetMemberRequest{}
+	mi := &file_apiv1_identity_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetMemberRequest) ProtoMessage() {}
+
+func (x *SetMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetMemberRequest.ProtoReflect.Descriptor instead.
+func (*SetMemberRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *SetMemberRequest) GetOrganization() string {
+	if x != nil {
+		return x.Organization
+	}
+	return ""
+}
+
+func (x *SetMemberRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *SetMemberRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *SetMemberRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *SetMemberRequest) GetAdd() bool {
+	if x != nil {
+		return x.Add
+	}
+	return false
+}
+
+type RemoveMemberRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Organization  string                 `protobuf:"bytes,1,opt,name=organization,proto3" json:"organization,omitempty"`
+	Group         string                 `protobuf:"bytes,2,opt,name=group,proto3" json:"group,omitempty"`
+	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	CancelWork    bool                   `protobuf:"varint,4,opt,name=cancel_work,json=cancelWork,proto3" json:"cancel_work,omitempty"` // of the organisation only: its open work ends, too
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveMemberRequest) Reset() {
+	*x = RemoveMemberRequest{}
+	mi := &file_apiv1_identity_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveMemberRequest) ProtoMessage() {}
+
+func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
+func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *RemoveMemberRequest) GetOrganization() string {
+	if x != nil {
+		return x.Organization
+	}
+	return ""
+}
+
+func (x *RemoveMemberRequest) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *RemoveMemberRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *RemoveMemberRequest) GetCancelWork() bool {
+	if x != nil {
+		return x.CancelWork
+	}
+	return false
 }
 
 type CreateUserRequest struct {
@@ -983,13 +1371,14 @@ type CreateUserRequest struct {
 	Groups        []string               `protobuf:"bytes,4,rep,name=groups,proto3" json:"groups,omitempty"`
 	UnixUser      string                 `protobuf:"bytes,5,opt,name=unix_user,json=unixUser,proto3" json:"unix_user,omitempty"`
 	Admin         bool                   `protobuf:"varint,6,opt,name=admin,proto3" json:"admin,omitempty"`
+	Role          string                 `protobuf:"bytes,7,opt,name=role,proto3" json:"role,omitempty"` // member (or ""), owner
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateUserRequest) Reset() {
 	*x = CreateUserRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[16]
+	mi := &file_apiv1_identity_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1390,7 @@ func (x *CreateUserRequest) String() string {
 func (*CreateUserRequest) ProtoMessage() {}
 
 func (x *CreateUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[16]
+	mi := &file_apiv1_identity_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1403,7 @@ func (x *CreateUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateUserRequest.ProtoReflect.Descriptor instead.
 func (*CreateUserRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{16}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateUserRequest) GetName() string {
@@ -1059,19 +1448,30 @@ func (x *CreateUserRequest) GetAdmin() bool {
 	return false
 }
 
+func (x *CreateUserRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
 type UpdateUserRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"` // or its name in the organisation
 	Priority      *int32                 `protobuf:"varint,2,opt,name=priority,proto3,oneof" json:"priority,omitempty"`
 	UnixUser      *string                `protobuf:"bytes,3,opt,name=unix_user,json=unixUser,proto3,oneof" json:"unix_user,omitempty"`
 	Force         bool                   `protobuf:"varint,4,opt,name=force,proto3" json:"force,omitempty"`
+	Admin         *bool                  `protobuf:"varint,5,opt,name=admin,proto3,oneof" json:"admin,omitempty"`
+	Disabled      *bool                  `protobuf:"varint,6,opt,name=disabled,proto3,oneof" json:"disabled,omitempty"`
+	CancelWork    bool                   `protobuf:"varint,7,opt,name=cancel_work,json=cancelWork,proto3" json:"cancel_work,omitempty"` // with disabled: its open work ends, too
+	Organization  string                 `protobuf:"bytes,8,opt,name=organization,proto3" json:"organization,omitempty"`                // "" is the caller's
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *UpdateUserRequest) Reset() {
 	*x = UpdateUserRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[17]
+	mi := &file_apiv1_identity_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1083,7 +1483,7 @@ func (x *UpdateUserRequest) String() string {
 func (*UpdateUserRequest) ProtoMessage() {}
 
 func (x *UpdateUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[17]
+	mi := &file_apiv1_identity_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1096,7 +1496,7 @@ func (x *UpdateUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateUserRequest.ProtoReflect.Descriptor instead.
 func (*UpdateUserRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{17}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *UpdateUserRequest) GetId() string {
@@ -1127,16 +1527,143 @@ func (x *UpdateUserRequest) GetForce() bool {
 	return false
 }
 
+func (x *UpdateUserRequest) GetAdmin() bool {
+	if x != nil && x.Admin != nil {
+		return *x.Admin
+	}
+	return false
+}
+
+func (x *UpdateUserRequest) GetDisabled() bool {
+	if x != nil && x.Disabled != nil {
+		return *x.Disabled
+	}
+	return false
+}
+
+func (x *UpdateUserRequest) GetCancelWork() bool {
+	if x != nil {
+		return x.CancelWork
+	}
+	return false
+}
+
+func (x *UpdateUserRequest) GetOrganization() string {
+	if x != nil {
+		return x.Organization
+	}
+	return ""
+}
+
+type DeleteUserRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Organization  string                 `protobuf:"bytes,2,opt,name=organization,proto3" json:"organization,omitempty"`
+	CancelWork    bool                   `protobuf:"varint,3,opt,name=cancel_work,json=cancelWork,proto3" json:"cancel_work,omitempty"` // its open work ends, too
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteUserRequest) Reset() {
+	*x = DeleteUserRequest{}
+	mi := &file_apiv1_identity_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteUserRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteUserRequest) ProtoMessage() {}
+
+func (x *DeleteUserRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteUserRequest.ProtoReflect.Descriptor instead.
+func (*DeleteUserRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DeleteUserRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *DeleteUserRequest) GetOrganization() string {
+	if x != nil {
+		return x.Organization
+	}
+	return ""
+}
+
+func (x *DeleteUserRequest) GetCancelWork() bool {
+	if x != nil {
+		return x.CancelWork
+	}
+	return false
+}
+
+type DeleteUserResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteUserResponse) Reset() {
+	*x = DeleteUserResponse{}
+	mi := &file_apiv1_identity_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteUserResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteUserResponse) ProtoMessage() {}
+
+func (x *DeleteUserResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteUserResponse.ProtoReflect.Descriptor instead.
+func (*DeleteUserResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{24}
+}
+
 type CreateUserTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"` // "" is the caller
+	Organization  string                 `protobuf:"bytes,2,opt,name=organization,proto3" json:"organization,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	TtlSeconds    uint64                 `protobuf:"varint,4,opt,name=ttl_seconds,json=ttlSeconds,proto3" json:"ttl_seconds,omitempty"` // 0: for ever
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateUserTokenRequest) Reset() {
 	*x = CreateUserTokenRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[18]
+	mi := &file_apiv1_identity_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1148,7 +1675,7 @@ func (x *CreateUserTokenRequest) String() string {
 func (*CreateUserTokenRequest) ProtoMessage() {}
 
 func (x *CreateUserTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[18]
+	mi := &file_apiv1_identity_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1161,7 +1688,7 @@ func (x *CreateUserTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateUserTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateUserTokenRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{18}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CreateUserTokenRequest) GetUser() string {
@@ -1171,16 +1698,38 @@ func (x *CreateUserTokenRequest) GetUser() string {
 	return ""
 }
 
+func (x *CreateUserTokenRequest) GetOrganization() string {
+	if x != nil {
+		return x.Organization
+	}
+	return ""
+}
+
+func (x *CreateUserTokenRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CreateUserTokenRequest) GetTtlSeconds() uint64 {
+	if x != nil {
+		return x.TtlSeconds
+	}
+	return 0
+}
+
 type CreateUserTokenResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"` // shown once
+	Record        *UserToken             `protobuf:"bytes,2,opt,name=record,proto3" json:"record,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CreateUserTokenResponse) Reset() {
 	*x = CreateUserTokenResponse{}
-	mi := &file_apiv1_identity_proto_msgTypes[19]
+	mi := &file_apiv1_identity_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +1741,7 @@ func (x *CreateUserTokenResponse) String() string {
 func (*CreateUserTokenResponse) ProtoMessage() {}
 
 func (x *CreateUserTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[19]
+	mi := &file_apiv1_identity_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +1754,7 @@ func (x *CreateUserTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateUserTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateUserTokenResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{19}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CreateUserTokenResponse) GetToken() string {
@@ -1213,6 +1762,298 @@ func (x *CreateUserTokenResponse) GetToken() string {
 		return x.Token
 	}
 	return ""
+}
+
+func (x *CreateUserTokenResponse) GetRecord() *UserToken {
+	if x != nil {
+		return x.Record
+	}
+	return nil
+}
+
+// UserToken is a token without its secret.
+type UserToken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"` // name
+	Created       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created,proto3" json:"created,omitempty"`
+	Expires       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires,proto3" json:"expires,omitempty"`
+	LastUsed      *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=last_used,json=lastUsed,proto3" json:"last_used,omitempty"` // about: to the hour after a restart
+	Expired       bool                   `protobuf:"varint,7,opt,name=expired,proto3" json:"expired,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UserToken) Reset() {
+	*x = UserToken{}
+	mi := &file_apiv1_identity_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UserToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UserToken) ProtoMessage() {}
+
+func (x *UserToken) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UserToken.ProtoReflect.Descriptor instead.
+func (*UserToken) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *UserToken) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *UserToken) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *UserToken) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *UserToken) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *UserToken) GetExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expires
+	}
+	return nil
+}
+
+func (x *UserToken) GetLastUsed() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastUsed
+	}
+	return nil
+}
+
+func (x *UserToken) GetExpired() bool {
+	if x != nil {
+		return x.Expired
+	}
+	return false
+}
+
+type ListUserTokensRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Organization  string                 `protobuf:"bytes,2,opt,name=organization,proto3" json:"organization,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListUserTokensRequest) Reset() {
+	*x = ListUserTokensRequest{}
+	mi := &file_apiv1_identity_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListUserTokensRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListUserTokensRequest) ProtoMessage() {}
+
+func (x *ListUserTokensRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListUserTokensRequest.ProtoReflect.Descriptor instead.
+func (*ListUserTokensRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ListUserTokensRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *ListUserTokensRequest) GetOrganization() string {
+	if x != nil {
+		return x.Organization
+	}
+	return ""
+}
+
+type ListUserTokensResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tokens        []*UserToken           `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListUserTokensResponse) Reset() {
+	*x = ListUserTokensResponse{}
+	mi := &file_apiv1_identity_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListUserTokensResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListUserTokensResponse) ProtoMessage() {}
+
+func (x *ListUserTokensResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListUserTokensResponse.ProtoReflect.Descriptor instead.
+func (*ListUserTokensResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ListUserTokensResponse) GetTokens() []*UserToken {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+type RevokeUserTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Token         string                 `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"` // id or name
+	Organization  string                 `protobuf:"bytes,3,opt,name=organization,proto3" json:"organization,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeUserTokenRequest) Reset() {
+	*x = RevokeUserTokenRequest{}
+	mi := &file_apiv1_identity_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeUserTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeUserTokenRequest) ProtoMessage() {}
+
+func (x *RevokeUserTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeUserTokenRequest.ProtoReflect.Descriptor instead.
+func (*RevokeUserTokenRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *RevokeUserTokenRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *RevokeUserTokenRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *RevokeUserTokenRequest) GetOrganization() string {
+	if x != nil {
+		return x.Organization
+	}
+	return ""
+}
+
+type RevokeUserTokenResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeUserTokenResponse) Reset() {
+	*x = RevokeUserTokenResponse{}
+	mi := &file_apiv1_identity_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeUserTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeUserTokenResponse) ProtoMessage() {}
+
+func (x *RevokeUserTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeUserTokenResponse.ProtoReflect.Descriptor instead.
+func (*RevokeUserTokenResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{31}
 }
 
 type GetGrantRequest struct {
@@ -1224,7 +2065,7 @@ type GetGrantRequest struct {
 
 func (x *GetGrantRequest) Reset() {
 	*x = GetGrantRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[20]
+	mi := &file_apiv1_identity_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1236,7 +2077,7 @@ func (x *GetGrantRequest) String() string {
 func (*GetGrantRequest) ProtoMessage() {}
 
 func (x *GetGrantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[20]
+	mi := &file_apiv1_identity_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1249,7 +2090,7 @@ func (x *GetGrantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetGrantRequest.ProtoReflect.Descriptor instead.
 func (*GetGrantRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{20}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *GetGrantRequest) GetOrganization() string {
@@ -1269,7 +2110,7 @@ type SetGrantRequest struct {
 
 func (x *SetGrantRequest) Reset() {
 	*x = SetGrantRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[21]
+	mi := &file_apiv1_identity_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1281,7 +2122,7 @@ func (x *SetGrantRequest) String() string {
 func (*SetGrantRequest) ProtoMessage() {}
 
 func (x *SetGrantRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[21]
+	mi := &file_apiv1_identity_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1294,7 +2135,7 @@ func (x *SetGrantRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetGrantRequest.ProtoReflect.Descriptor instead.
 func (*SetGrantRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{21}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SetGrantRequest) GetOrganization() string {
@@ -1326,7 +2167,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_apiv1_identity_proto_msgTypes[22]
+	mi := &file_apiv1_identity_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1338,7 +2179,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[22]
+	mi := &file_apiv1_identity_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1351,7 +2192,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{22}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Grant) GetOrganization() string {
@@ -1414,7 +2255,7 @@ type AppendProvisionerDefinitionsRequest struct {
 
 func (x *AppendProvisionerDefinitionsRequest) Reset() {
 	*x = AppendProvisionerDefinitionsRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[23]
+	mi := &file_apiv1_identity_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1426,7 +2267,7 @@ func (x *AppendProvisionerDefinitionsRequest) String() string {
 func (*AppendProvisionerDefinitionsRequest) ProtoMessage() {}
 
 func (x *AppendProvisionerDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[23]
+	mi := &file_apiv1_identity_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1439,7 +2280,7 @@ func (x *AppendProvisionerDefinitionsRequest) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use AppendProvisionerDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*AppendProvisionerDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{23}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AppendProvisionerDefinitionsRequest) GetDefinitions() []string {
@@ -1473,7 +2314,7 @@ type AppendProvisionerDefinitionsResponse struct {
 
 func (x *AppendProvisionerDefinitionsResponse) Reset() {
 	*x = AppendProvisionerDefinitionsResponse{}
-	mi := &file_apiv1_identity_proto_msgTypes[24]
+	mi := &file_apiv1_identity_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +2326,7 @@ func (x *AppendProvisionerDefinitionsResponse) String() string {
 func (*AppendProvisionerDefinitionsResponse) ProtoMessage() {}
 
 func (x *AppendProvisionerDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[24]
+	mi := &file_apiv1_identity_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +2339,7 @@ func (x *AppendProvisionerDefinitionsResponse) ProtoReflect() protoreflect.Messa
 
 // Deprecated: Use AppendProvisionerDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*AppendProvisionerDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{24}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AppendProvisionerDefinitionsResponse) GetResults() []*AppendProvisionerDefinitionsResponse_Result {
@@ -1527,7 +2368,7 @@ type ClusterOutcome struct {
 
 func (x *ClusterOutcome) Reset() {
 	*x = ClusterOutcome{}
-	mi := &file_apiv1_identity_proto_msgTypes[25]
+	mi := &file_apiv1_identity_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1539,7 +2380,7 @@ func (x *ClusterOutcome) String() string {
 func (*ClusterOutcome) ProtoMessage() {}
 
 func (x *ClusterOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[25]
+	mi := &file_apiv1_identity_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1552,7 +2393,7 @@ func (x *ClusterOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterOutcome.ProtoReflect.Descriptor instead.
 func (*ClusterOutcome) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{25}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ClusterOutcome) GetCluster() string {
@@ -1584,7 +2425,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[26]
+	mi := &file_apiv1_identity_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1596,7 +2437,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[26]
+	mi := &file_apiv1_identity_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1609,7 +2450,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{26}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{38}
 }
 
 type GetStatusResponse struct {
@@ -1628,7 +2469,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_apiv1_identity_proto_msgTypes[27]
+	mi := &file_apiv1_identity_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1640,7 +2481,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[27]
+	mi := &file_apiv1_identity_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1653,7 +2494,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{27}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -1724,7 +2565,7 @@ type AppendProvisionerDefinitionsResponse_Result struct {
 
 func (x *AppendProvisionerDefinitionsResponse_Result) Reset() {
 	*x = AppendProvisionerDefinitionsResponse_Result{}
-	mi := &file_apiv1_identity_proto_msgTypes[28]
+	mi := &file_apiv1_identity_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1736,7 +2577,7 @@ func (x *AppendProvisionerDefinitionsResponse_Result) String() string {
 func (*AppendProvisionerDefinitionsResponse_Result) ProtoMessage() {}
 
 func (x *AppendProvisionerDefinitionsResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[28]
+	mi := &file_apiv1_identity_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1749,7 +2590,7 @@ func (x *AppendProvisionerDefinitionsResponse_Result) ProtoReflect() protoreflec
 
 // Deprecated: Use AppendProvisionerDefinitionsResponse_Result.ProtoReflect.Descriptor instead.
 func (*AppendProvisionerDefinitionsResponse_Result) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{24, 0}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{36, 0}
 }
 
 func (x *AppendProvisionerDefinitionsResponse_Result) GetDefinition() string {
@@ -1799,10 +2640,14 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"\bfederate\x18\x01 \x01(\tR\bfederate\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x122\n" +
 	"\x06synced\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x06synced\x12\x16\n" +
-	"\x06forced\x18\x04 \x01(\bR\x06forced\"\x1a\n" +
-	"\x18ListOrganizationsRequest\"]\n" +
+	"\x06forced\x18\x04 \x01(\bR\x06forced\"V\n" +
+	"\x18ListOrganizationsRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"\x85\x01\n" +
 	"\x19ListOrganizationsResponse\x12@\n" +
-	"\rorganizations\x18\x01 \x03(\v2\x1a.substrate.v1.OrganizationR\rorganizations\"K\n" +
+	"\rorganizations\x18\x01 \x03(\v2\x1a.substrate.v1.OrganizationR\rorganizations\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"K\n" +
 	"\x19CreateOrganizationRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bpriority\x18\x02 \x01(\x05R\bpriority\"o\n" +
@@ -1818,11 +2663,21 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"\bpriority\x18\x04 \x01(\x05R\bpriority\x12\x1a\n" +
 	"\bpreempts\x18\x05 \x03(\tR\bpreempts\x124\n" +
 	"\acreated\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12/\n" +
-	"\areplica\x18\a \x01(\v2\x15.substrate.v1.ReplicaR\areplica\"7\n" +
+	"\areplica\x18\a \x01(\v2\x15.substrate.v1.ReplicaR\areplica\"s\n" +
 	"\x11ListGroupsRequest\x12\"\n" +
-	"\forganization\x18\x01 \x01(\tR\forganization\"A\n" +
+	"\forganization\x18\x01 \x01(\tR\forganization\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"i\n" +
 	"\x12ListGroupsResponse\x12+\n" +
-	"\x06groups\x18\x01 \x03(\v2\x13.substrate.v1.GroupR\x06groups\"h\n" +
+	"\x06groups\x18\x01 \x03(\v2\x13.substrate.v1.GroupR\x06groups\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"N\n" +
+	"\x12DeleteGroupRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12\"\n" +
+	"\forganization\x18\x02 \x01(\tR\forganization\"\x15\n" +
+	"\x13DeleteGroupResponse\"'\n" +
+	"\x0fUseGroupRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\"h\n" +
 	"\x12CreateGroupRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\"\n" +
 	"\forganization\x18\x02 \x01(\tR\forganization\x12\x1a\n" +
@@ -1835,7 +2690,7 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"\n" +
 	"no_preempt\x18\x05 \x03(\tR\tnoPreempt\x12\x14\n" +
 	"\x05force\x18\x06 \x01(\bR\x05forceB\v\n" +
-	"\t_priority\"\xb2\x02\n" +
+	"\t_priority\"\x85\x03\n" +
 	"\x04User\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -1847,30 +2702,88 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"\tunix_user\x18\b \x01(\tR\bunixUser\x124\n" +
 	"\acreated\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x12/\n" +
 	"\areplica\x18\n" +
-	" \x01(\v2\x15.substrate.v1.ReplicaR\areplica\"6\n" +
+	" \x01(\v2\x15.substrate.v1.ReplicaR\areplica\x12\x12\n" +
+	"\x04role\x18\v \x01(\tR\x04role\x12!\n" +
+	"\fowned_groups\x18\f \x03(\tR\vownedGroups\x12\x1a\n" +
+	"\bdisabled\x18\r \x01(\bR\bdisabled\"\xac\x01\n" +
 	"\x10ListUsersRequest\x12\"\n" +
-	"\forganization\x18\x01 \x01(\tR\forganization\"=\n" +
+	"\forganization\x18\x01 \x01(\tR\forganization\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\"\n" +
+	"\funaffiliated\x18\x03 \x01(\bR\funaffiliated\x12\x1b\n" +
+	"\tpage_size\x18\x04 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\"e\n" +
 	"\x11ListUsersResponse\x12(\n" +
-	"\x05users\x18\x01 \x03(\v2\x12.substrate.v1.UserR\x05users\"\xac\x01\n" +
+	"\x05users\x18\x01 \x03(\v2\x12.substrate.v1.UserR\x05users\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x86\x01\n" +
+	"\x10SetMemberRequest\x12\"\n" +
+	"\forganization\x18\x01 \x01(\tR\forganization\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\x12\x12\n" +
+	"\x04role\x18\x04 \x01(\tR\x04role\x12\x10\n" +
+	"\x03add\x18\x05 \x01(\bR\x03add\"\x84\x01\n" +
+	"\x13RemoveMemberRequest\x12\"\n" +
+	"\forganization\x18\x01 \x01(\tR\forganization\x12\x14\n" +
+	"\x05group\x18\x02 \x01(\tR\x05group\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\x12\x1f\n" +
+	"\vcancel_work\x18\x04 \x01(\bR\n" +
+	"cancelWork\"\xc0\x01\n" +
 	"\x11CreateUserRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05email\x18\x02 \x01(\tR\x05email\x12\"\n" +
 	"\forganization\x18\x03 \x01(\tR\forganization\x12\x16\n" +
 	"\x06groups\x18\x04 \x03(\tR\x06groups\x12\x1b\n" +
 	"\tunix_user\x18\x05 \x01(\tR\bunixUser\x12\x14\n" +
-	"\x05admin\x18\x06 \x01(\bR\x05admin\"\x97\x01\n" +
+	"\x05admin\x18\x06 \x01(\bR\x05admin\x12\x12\n" +
+	"\x04role\x18\a \x01(\tR\x04role\"\xaf\x02\n" +
 	"\x11UpdateUserRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\bpriority\x18\x02 \x01(\x05H\x00R\bpriority\x88\x01\x01\x12 \n" +
 	"\tunix_user\x18\x03 \x01(\tH\x01R\bunixUser\x88\x01\x01\x12\x14\n" +
-	"\x05force\x18\x04 \x01(\bR\x05forceB\v\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\x12\x19\n" +
+	"\x05admin\x18\x05 \x01(\bH\x02R\x05admin\x88\x01\x01\x12\x1f\n" +
+	"\bdisabled\x18\x06 \x01(\bH\x03R\bdisabled\x88\x01\x01\x12\x1f\n" +
+	"\vcancel_work\x18\a \x01(\bR\n" +
+	"cancelWork\x12\"\n" +
+	"\forganization\x18\b \x01(\tR\forganizationB\v\n" +
 	"\t_priorityB\f\n" +
 	"\n" +
-	"_unix_user\",\n" +
+	"_unix_userB\b\n" +
+	"\x06_adminB\v\n" +
+	"\t_disabled\"h\n" +
+	"\x11DeleteUserRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\"\n" +
+	"\forganization\x18\x02 \x01(\tR\forganization\x12\x1f\n" +
+	"\vcancel_work\x18\x03 \x01(\bR\n" +
+	"cancelWork\"\x14\n" +
+	"\x12DeleteUserResponse\"\x85\x01\n" +
 	"\x16CreateUserTokenRequest\x12\x12\n" +
-	"\x04user\x18\x01 \x01(\tR\x04user\"/\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\"\n" +
+	"\forganization\x18\x02 \x01(\tR\forganization\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x1f\n" +
+	"\vttl_seconds\x18\x04 \x01(\x04R\n" +
+	"ttlSeconds\"`\n" +
 	"\x17CreateUserTokenResponse\x12\x14\n" +
-	"\x05token\x18\x01 \x01(\tR\x05token\"5\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12/\n" +
+	"\x06record\x18\x02 \x01(\v2\x17.substrate.v1.UserTokenR\x06record\"\x82\x02\n" +
+	"\tUserToken\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\x124\n" +
+	"\acreated\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x124\n" +
+	"\aexpires\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x127\n" +
+	"\tlast_used\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\blastUsed\x12\x18\n" +
+	"\aexpired\x18\a \x01(\bR\aexpired\"O\n" +
+	"\x15ListUserTokensRequest\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\"\n" +
+	"\forganization\x18\x02 \x01(\tR\forganization\"I\n" +
+	"\x16ListUserTokensResponse\x12/\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x17.substrate.v1.UserTokenR\x06tokens\"f\n" +
+	"\x16RevokeUserTokenRequest\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\tR\x05token\x12\"\n" +
+	"\forganization\x18\x03 \x01(\tR\forganization\"\x19\n" +
+	"\x17RevokeUserTokenResponse\"5\n" +
 	"\x0fGetGrantRequest\x12\"\n" +
 	"\forganization\x18\x01 \x01(\tR\forganization\"W\n" +
 	"\x0fSetGrantRequest\x12\"\n" +
@@ -1916,7 +2829,7 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"nodesTotal\x12\x18\n" +
 	"\awaiting\x18\x06 \x01(\rR\awaiting\x12\x18\n" +
 	"\arunning\x18\a \x01(\rR\arunning\x12\x1a\n" +
-	"\bwarnings\x18\b \x03(\tR\bwarnings2\xd2\t\n" +
+	"\bwarnings\x18\b \x03(\tR\bwarnings2\xfb\r\n" +
 	"\bIdentity\x12C\n" +
 	"\x06WhoAmI\x12\x1b.substrate.v1.WhoAmIRequest\x1a\x1c.substrate.v1.WhoAmIResponse\x12d\n" +
 	"\x11ListOrganizations\x12&.substrate.v1.ListOrganizationsRequest\x1a'.substrate.v1.ListOrganizationsResponse\x12Y\n" +
@@ -1930,8 +2843,16 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"\n" +
 	"CreateUser\x12\x1f.substrate.v1.CreateUserRequest\x1a\x12.substrate.v1.User\x12A\n" +
 	"\n" +
-	"UpdateUser\x12\x1f.substrate.v1.UpdateUserRequest\x1a\x12.substrate.v1.User\x12^\n" +
-	"\x0fCreateUserToken\x12$.substrate.v1.CreateUserTokenRequest\x1a%.substrate.v1.CreateUserTokenResponse\x12>\n" +
+	"UpdateUser\x12\x1f.substrate.v1.UpdateUserRequest\x1a\x12.substrate.v1.User\x12R\n" +
+	"\vDeleteGroup\x12 .substrate.v1.DeleteGroupRequest\x1a!.substrate.v1.DeleteGroupResponse\x12=\n" +
+	"\bUseGroup\x12\x1d.substrate.v1.UseGroupRequest\x1a\x12.substrate.v1.User\x12?\n" +
+	"\tSetMember\x12\x1e.substrate.v1.SetMemberRequest\x1a\x12.substrate.v1.User\x12E\n" +
+	"\fRemoveMember\x12!.substrate.v1.RemoveMemberRequest\x1a\x12.substrate.v1.User\x12O\n" +
+	"\n" +
+	"DeleteUser\x12\x1f.substrate.v1.DeleteUserRequest\x1a .substrate.v1.DeleteUserResponse\x12^\n" +
+	"\x0fCreateUserToken\x12$.substrate.v1.CreateUserTokenRequest\x1a%.substrate.v1.CreateUserTokenResponse\x12[\n" +
+	"\x0eListUserTokens\x12#.substrate.v1.ListUserTokensRequest\x1a$.substrate.v1.ListUserTokensResponse\x12^\n" +
+	"\x0fRevokeUserToken\x12$.substrate.v1.RevokeUserTokenRequest\x1a%.substrate.v1.RevokeUserTokenResponse\x12>\n" +
 	"\bGetGrant\x12\x1d.substrate.v1.GetGrantRequest\x1a\x13.substrate.v1.Grant\x12>\n" +
 	"\bSetGrant\x12\x1d.substrate.v1.SetGrantRequest\x1a\x13.substrate.v1.Grant\x12\x85\x01\n" +
 	"\x1cAppendProvisionerDefinitions\x121.substrate.v1.AppendProvisionerDefinitionsRequest\x1a2.substrate.v1.AppendProvisionerDefinitionsResponse\x12L\n" +
@@ -1949,7 +2870,7 @@ func file_apiv1_identity_proto_rawDescGZIP() []byte {
 	return file_apiv1_identity_proto_rawDescData
 }
 
-var file_apiv1_identity_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_apiv1_identity_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_apiv1_identity_proto_goTypes = []any{
 	(*WhoAmIRequest)(nil),                               // 0: substrate.v1.WhoAmIRequest
 	(*WhoAmIResponse)(nil),                              // 1: substrate.v1.WhoAmIResponse
@@ -1962,77 +2883,108 @@ var file_apiv1_identity_proto_goTypes = []any{
 	(*Group)(nil),                                       // 8: substrate.v1.Group
 	(*ListGroupsRequest)(nil),                           // 9: substrate.v1.ListGroupsRequest
 	(*ListGroupsResponse)(nil),                          // 10: substrate.v1.ListGroupsResponse
-	(*CreateGroupRequest)(nil),                          // 11: substrate.v1.CreateGroupRequest
-	(*UpdateGroupRequest)(nil),                          // 12: substrate.v1.UpdateGroupRequest
-	(*User)(nil),                                        // 13: substrate.v1.User
-	(*ListUsersRequest)(nil),                            // 14: substrate.v1.ListUsersRequest
-	(*ListUsersResponse)(nil),                           // 15: substrate.v1.ListUsersResponse
-	(*CreateUserRequest)(nil),                           // 16: substrate.v1.CreateUserRequest
-	(*UpdateUserRequest)(nil),                           // 17: substrate.v1.UpdateUserRequest
-	(*CreateUserTokenRequest)(nil),                      // 18: substrate.v1.CreateUserTokenRequest
-	(*CreateUserTokenResponse)(nil),                     // 19: substrate.v1.CreateUserTokenResponse
-	(*GetGrantRequest)(nil),                             // 20: substrate.v1.GetGrantRequest
-	(*SetGrantRequest)(nil),                             // 21: substrate.v1.SetGrantRequest
-	(*Grant)(nil),                                       // 22: substrate.v1.Grant
-	(*AppendProvisionerDefinitionsRequest)(nil),         // 23: substrate.v1.AppendProvisionerDefinitionsRequest
-	(*AppendProvisionerDefinitionsResponse)(nil),        // 24: substrate.v1.AppendProvisionerDefinitionsResponse
-	(*ClusterOutcome)(nil),                              // 25: substrate.v1.ClusterOutcome
-	(*GetStatusRequest)(nil),                            // 26: substrate.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),                           // 27: substrate.v1.GetStatusResponse
-	(*AppendProvisionerDefinitionsResponse_Result)(nil), // 28: substrate.v1.AppendProvisionerDefinitionsResponse.Result
-	(*timestamppb.Timestamp)(nil),                       // 29: google.protobuf.Timestamp
+	(*DeleteGroupRequest)(nil),                          // 11: substrate.v1.DeleteGroupRequest
+	(*DeleteGroupResponse)(nil),                         // 12: substrate.v1.DeleteGroupResponse
+	(*UseGroupRequest)(nil),                             // 13: substrate.v1.UseGroupRequest
+	(*CreateGroupRequest)(nil),                          // 14: substrate.v1.CreateGroupRequest
+	(*UpdateGroupRequest)(nil),                          // 15: substrate.v1.UpdateGroupRequest
+	(*User)(nil),                                        // 16: substrate.v1.User
+	(*ListUsersRequest)(nil),                            // 17: substrate.v1.ListUsersRequest
+	(*ListUsersResponse)(nil),                           // 18: substrate.v1.ListUsersResponse
+	(*SetMemberRequest)(nil),                            // 19: substrate.v1.SetMemberRequest
+	(*RemoveMemberRequest)(nil),                         // 20: substrate.v1.RemoveMemberRequest
+	(*CreateUserRequest)(nil),                           // 21: substrate.v1.CreateUserRequest
+	(*UpdateUserRequest)(nil),                           // 22: substrate.v1.UpdateUserRequest
+	(*DeleteUserRequest)(nil),                           // 23: substrate.v1.DeleteUserRequest
+	(*DeleteUserResponse)(nil),                          // 24: substrate.v1.DeleteUserResponse
+	(*CreateUserTokenRequest)(nil),                      // 25: substrate.v1.CreateUserTokenRequest
+	(*CreateUserTokenResponse)(nil),                     // 26: substrate.v1.CreateUserTokenResponse
+	(*UserToken)(nil),                                   // 27: substrate.v1.UserToken
+	(*ListUserTokensRequest)(nil),                       // 28: substrate.v1.ListUserTokensRequest
+	(*ListUserTokensResponse)(nil),                      // 29: substrate.v1.ListUserTokensResponse
+	(*RevokeUserTokenRequest)(nil),                      // 30: substrate.v1.RevokeUserTokenRequest
+	(*RevokeUserTokenResponse)(nil),                     // 31: substrate.v1.RevokeUserTokenResponse
+	(*GetGrantRequest)(nil),                             // 32: substrate.v1.GetGrantRequest
+	(*SetGrantRequest)(nil),                             // 33: substrate.v1.SetGrantRequest
+	(*Grant)(nil),                                       // 34: substrate.v1.Grant
+	(*AppendProvisionerDefinitionsRequest)(nil),         // 35: substrate.v1.AppendProvisionerDefinitionsRequest
+	(*AppendProvisionerDefinitionsResponse)(nil),        // 36: substrate.v1.AppendProvisionerDefinitionsResponse
+	(*ClusterOutcome)(nil),                              // 37: substrate.v1.ClusterOutcome
+	(*GetStatusRequest)(nil),                            // 38: substrate.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),                           // 39: substrate.v1.GetStatusResponse
+	(*AppendProvisionerDefinitionsResponse_Result)(nil), // 40: substrate.v1.AppendProvisionerDefinitionsResponse.Result
+	(*timestamppb.Timestamp)(nil),                       // 41: google.protobuf.Timestamp
 }
 var file_apiv1_identity_proto_depIdxs = []int32{
-	13, // 0: substrate.v1.WhoAmIResponse.user:type_name -> substrate.v1.User
+	16, // 0: substrate.v1.WhoAmIResponse.user:type_name -> substrate.v1.User
 	2,  // 1: substrate.v1.WhoAmIResponse.organization:type_name -> substrate.v1.Organization
-	29, // 2: substrate.v1.Organization.created:type_name -> google.protobuf.Timestamp
+	41, // 2: substrate.v1.Organization.created:type_name -> google.protobuf.Timestamp
 	3,  // 3: substrate.v1.Organization.replica:type_name -> substrate.v1.Replica
-	29, // 4: substrate.v1.Replica.synced:type_name -> google.protobuf.Timestamp
+	41, // 4: substrate.v1.Replica.synced:type_name -> google.protobuf.Timestamp
 	2,  // 5: substrate.v1.ListOrganizationsResponse.organizations:type_name -> substrate.v1.Organization
-	29, // 6: substrate.v1.Group.created:type_name -> google.protobuf.Timestamp
+	41, // 6: substrate.v1.Group.created:type_name -> google.protobuf.Timestamp
 	3,  // 7: substrate.v1.Group.replica:type_name -> substrate.v1.Replica
 	8,  // 8: substrate.v1.ListGroupsResponse.groups:type_name -> substrate.v1.Group
-	29, // 9: substrate.v1.User.created:type_name -> google.protobuf.Timestamp
+	41, // 9: substrate.v1.User.created:type_name -> google.protobuf.Timestamp
 	3,  // 10: substrate.v1.User.replica:type_name -> substrate.v1.Replica
-	13, // 11: substrate.v1.ListUsersResponse.users:type_name -> substrate.v1.User
-	29, // 12: substrate.v1.Grant.issued_at:type_name -> google.protobuf.Timestamp
-	28, // 13: substrate.v1.AppendProvisionerDefinitionsResponse.results:type_name -> substrate.v1.AppendProvisionerDefinitionsResponse.Result
-	25, // 14: substrate.v1.AppendProvisionerDefinitionsResponse.clusters:type_name -> substrate.v1.ClusterOutcome
-	0,  // 15: substrate.v1.Identity.WhoAmI:input_type -> substrate.v1.WhoAmIRequest
-	4,  // 16: substrate.v1.Identity.ListOrganizations:input_type -> substrate.v1.ListOrganizationsRequest
-	6,  // 17: substrate.v1.Identity.CreateOrganization:input_type -> substrate.v1.CreateOrganizationRequest
-	7,  // 18: substrate.v1.Identity.UpdateOrganization:input_type -> substrate.v1.UpdateOrganizationRequest
-	9,  // 19: substrate.v1.Identity.ListGroups:input_type -> substrate.v1.ListGroupsRequest
-	11, // 20: substrate.v1.Identity.CreateGroup:input_type -> substrate.v1.CreateGroupRequest
-	12, // 21: substrate.v1.Identity.UpdateGroup:input_type -> substrate.v1.UpdateGroupRequest
-	14, // 22: substrate.v1.Identity.ListUsers:input_type -> substrate.v1.ListUsersRequest
-	16, // 23: substrate.v1.Identity.CreateUser:input_type -> substrate.v1.CreateUserRequest
-	17, // 24: substrate.v1.Identity.UpdateUser:input_type -> substrate.v1.UpdateUserRequest
-	18, // 25: substrate.v1.Identity.CreateUserToken:input_type -> substrate.v1.CreateUserTokenRequest
-	20, // 26: substrate.v1.Identity.GetGrant:input_type -> substrate.v1.GetGrantRequest
-	21, // 27: substrate.v1.Identity.SetGrant:input_type -> substrate.v1.SetGrantRequest
-	23, // 28: substrate.v1.Identity.AppendProvisionerDefinitions:input_type -> substrate.v1.AppendProvisionerDefinitionsRequest
-	26, // 29: substrate.v1.Identity.GetStatus:input_type -> substrate.v1.GetStatusRequest
-	1,  // 30: substrate.v1.Identity.WhoAmI:output_type -> substrate.v1.WhoAmIResponse
-	5,  // 31: substrate.v1.Identity.ListOrganizations:output_type -> substrate.v1.ListOrganizationsResponse
-	2,  // 32: substrate.v1.Identity.CreateOrganization:output_type -> substrate.v1.Organization
-	2,  // 33: substrate.v1.Identity.UpdateOrganization:output_type -> substrate.v1.Organization
-	10, // 34: substrate.v1.Identity.ListGroups:output_type -> substrate.v1.ListGroupsResponse
-	8,  // 35: substrate.v1.Identity.CreateGroup:output_type -> substrate.v1.Group
-	8,  // 36: substrate.v1.Identity.UpdateGroup:output_type -> substrate.v1.Group
-	15, // 37: substrate.v1.Identity.ListUsers:output_type -> substrate.v1.ListUsersResponse
-	13, // 38: substrate.v1.Identity.CreateUser:output_type -> substrate.v1.User
-	13, // 39: substrate.v1.Identity.UpdateUser:output_type -> substrate.v1.User
-	19, // 40: substrate.v1.Identity.CreateUserToken:output_type -> substrate.v1.CreateUserTokenResponse
-	22, // 41: substrate.v1.Identity.GetGrant:output_type -> substrate.v1.Grant
-	22, // 42: substrate.v1.Identity.SetGrant:output_type -> substrate.v1.Grant
-	24, // 43: substrate.v1.Identity.AppendProvisionerDefinitions:output_type -> substrate.v1.AppendProvisionerDefinitionsResponse
-	27, // 44: substrate.v1.Identity.GetStatus:output_type -> substrate.v1.GetStatusResponse
-	30, // [30:45] is the sub-list for method output_type
-	15, // [15:30] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	16, // 11: substrate.v1.ListUsersResponse.users:type_name -> substrate.v1.User
+	27, // 12: substrate.v1.CreateUserTokenResponse.record:type_name -> substrate.v1.UserToken
+	41, // 13: substrate.v1.UserToken.created:type_name -> google.protobuf.Timestamp
+	41, // 14: substrate.v1.UserToken.expires:type_name -> google.protobuf.Timestamp
+	41, // 15: substrate.v1.UserToken.last_used:type_name -> google.protobuf.Timestamp
+	27, // 16: substrate.v1.ListUserTokensResponse.tokens:type_name -> substrate.v1.UserToken
+	41, // 17: substrate.v1.Grant.issued_at:type_name -> google.protobuf.Timestamp
+	40, // 18: substrate.v1.AppendProvisionerDefinitionsResponse.results:type_name -> substrate.v1.AppendProvisionerDefinitionsResponse.Result
+	37, // 19: substrate.v1.AppendProvisionerDefinitionsResponse.clusters:type_name -> substrate.v1.ClusterOutcome
+	0,  // 20: substrate.v1.Identity.WhoAmI:input_type -> substrate.v1.WhoAmIRequest
+	4,  // 21: substrate.v1.Identity.ListOrganizations:input_type -> substrate.v1.ListOrganizationsRequest
+	6,  // 22: substrate.v1.Identity.CreateOrganization:input_type -> substrate.v1.CreateOrganizationRequest
+	7,  // 23: substrate.v1.Identity.UpdateOrganization:input_type -> substrate.v1.UpdateOrganizationRequest
+	9,  // 24: substrate.v1.Identity.ListGroups:input_type -> substrate.v1.ListGroupsRequest
+	14, // 25: substrate.v1.Identity.CreateGroup:input_type -> substrate.v1.CreateGroupRequest
+	15, // 26: substrate.v1.Identity.UpdateGroup:input_type -> substrate.v1.UpdateGroupRequest
+	17, // 27: substrate.v1.Identity.ListUsers:input_type -> substrate.v1.ListUsersRequest
+	21, // 28: substrate.v1.Identity.CreateUser:input_type -> substrate.v1.CreateUserRequest
+	22, // 29: substrate.v1.Identity.UpdateUser:input_type -> substrate.v1.UpdateUserRequest
+	11, // 30: substrate.v1.Identity.DeleteGroup:input_type -> substrate.v1.DeleteGroupRequest
+	13, // 31: substrate.v1.Identity.UseGroup:input_type -> substrate.v1.UseGroupRequest
+	19, // 32: substrate.v1.Identity.SetMember:input_type -> substrate.v1.SetMemberRequest
+	20, // 33: substrate.v1.Identity.RemoveMember:input_type -> substrate.v1.RemoveMemberRequest
+	23, // 34: substrate.v1.Identity.DeleteUser:input_type -> substrate.v1.DeleteUserRequest
+	25, // 35: substrate.v1.Identity.CreateUserToken:input_type -> substrate.v1.CreateUserTokenRequest
+	28, // 36: substrate.v1.Identity.ListUserTokens:input_type -> substrate.v1.ListUserTokensRequest
+	30, // 37: substrate.v1.Identity.RevokeUserToken:input_type -> substrate.v1.RevokeUserTokenRequest
+	32, // 38: substrate.v1.Identity.GetGrant:input_type -> substrate.v1.GetGrantRequest
+	33, // 39: substrate.v1.Identity.SetGrant:input_type -> substrate.v1.SetGrantRequest
+	35, // 40: substrate.v1.Identity.AppendProvisionerDefinitions:input_type -> substrate.v1.AppendProvisionerDefinitionsRequest
+	38, // 41: substrate.v1.Identity.GetStatus:input_type -> substrate.v1.GetStatusRequest
+	1,  // 42: substrate.v1.Identity.WhoAmI:output_type -> substrate.v1.WhoAmIResponse
+	5,  // 43: substrate.v1.Identity.ListOrganizations:output_type -> substrate.v1.ListOrganizationsResponse
+	2,  // 44: substrate.v1.Identity.CreateOrganization:output_type -> substrate.v1.Organization
+	2,  // 45: substrate.v1.Identity.UpdateOrganization:output_type -> substrate.v1.Organization
+	10, // 46: substrate.v1.Identity.ListGroups:output_type -> substrate.v1.ListGroupsResponse
+	8,  // 47: substrate.v1.Identity.CreateGroup:output_type -> substrate.v1.Group
+	8,  // 48: substrate.v1.Identity.UpdateGroup:output_type -> substrate.v1.Group
+	18, // 49: substrate.v1.Identity.ListUsers:output_type -> substrate.v1.ListUsersResponse
+	16, // 50: substrate.v1.Identity.CreateUser:output_type -> substrate.v1.User
+	16, // 51: substrate.v1.Identity.UpdateUser:output_type -> substrate.v1.User
+	12, // 52: substrate.v1.Identity.DeleteGroup:output_type -> substrate.v1.DeleteGroupResponse
+	16, // 53: substrate.v1.Identity.UseGroup:output_type -> substrate.v1.User
+	16, // 54: substrate.v1.Identity.SetMember:output_type -> substrate.v1.User
+	16, // 55: substrate.v1.Identity.RemoveMember:output_type -> substrate.v1.User
+	24, // 56: substrate.v1.Identity.DeleteUser:output_type -> substrate.v1.DeleteUserResponse
+	26, // 57: substrate.v1.Identity.CreateUserToken:output_type -> substrate.v1.CreateUserTokenResponse
+	29, // 58: substrate.v1.Identity.ListUserTokens:output_type -> substrate.v1.ListUserTokensResponse
+	31, // 59: substrate.v1.Identity.RevokeUserToken:output_type -> substrate.v1.RevokeUserTokenResponse
+	34, // 60: substrate.v1.Identity.GetGrant:output_type -> substrate.v1.Grant
+	34, // 61: substrate.v1.Identity.SetGrant:output_type -> substrate.v1.Grant
+	36, // 62: substrate.v1.Identity.AppendProvisionerDefinitions:output_type -> substrate.v1.AppendProvisionerDefinitionsResponse
+	39, // 63: substrate.v1.Identity.GetStatus:output_type -> substrate.v1.GetStatusResponse
+	42, // [42:64] is the sub-list for method output_type
+	20, // [20:42] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_apiv1_identity_proto_init() }
@@ -2041,16 +2993,16 @@ func file_apiv1_identity_proto_init() {
 		return
 	}
 	file_apiv1_identity_proto_msgTypes[7].OneofWrappers = []any{}
-	file_apiv1_identity_proto_msgTypes[12].OneofWrappers = []any{}
-	file_apiv1_identity_proto_msgTypes[17].OneofWrappers = []any{}
-	file_apiv1_identity_proto_msgTypes[28].OneofWrappers = []any{}
+	file_apiv1_identity_proto_msgTypes[15].OneofWrappers = []any{}
+	file_apiv1_identity_proto_msgTypes[22].OneofWrappers = []any{}
+	file_apiv1_identity_proto_msgTypes[40].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_apiv1_identity_proto_rawDesc), len(file_apiv1_identity_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

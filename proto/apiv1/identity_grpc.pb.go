@@ -29,7 +29,14 @@ const (
 	Identity_ListUsers_FullMethodName                    = "/substrate.v1.Identity/ListUsers"
 	Identity_CreateUser_FullMethodName                   = "/substrate.v1.Identity/CreateUser"
 	Identity_UpdateUser_FullMethodName                   = "/substrate.v1.Identity/UpdateUser"
+	Identity_DeleteGroup_FullMethodName                  = "/substrate.v1.Identity/DeleteGroup"
+	Identity_UseGroup_FullMethodName                     = "/substrate.v1.Identity/UseGroup"
+	Identity_SetMember_FullMethodName                    = "/substrate.v1.Identity/SetMember"
+	Identity_RemoveMember_FullMethodName                 = "/substrate.v1.Identity/RemoveMember"
+	Identity_DeleteUser_FullMethodName                   = "/substrate.v1.Identity/DeleteUser"
 	Identity_CreateUserToken_FullMethodName              = "/substrate.v1.Identity/CreateUserToken"
+	Identity_ListUserTokens_FullMethodName               = "/substrate.v1.Identity/ListUserTokens"
+	Identity_RevokeUserToken_FullMethodName              = "/substrate.v1.Identity/RevokeUserToken"
 	Identity_GetGrant_FullMethodName                     = "/substrate.v1.Identity/GetGrant"
 	Identity_SetGrant_FullMethodName                     = "/substrate.v1.Identity/SetGrant"
 	Identity_AppendProvisionerDefinitions_FullMethodName = "/substrate.v1.Identity/AppendProvisionerDefinitions"
@@ -52,7 +59,18 @@ type IdentityClient interface {
 	ListUsers(ctx context.Context, in *ListUsersRequest, opts ...grpc.CallOption) (*ListUsersResponse, error)
 	CreateUser(ctx context.Context, in *CreateUserRequest, opts ...grpc.CallOption) (*User, error)
 	UpdateUser(ctx context.Context, in *UpdateUserRequest, opts ...grpc.CallOption) (*User, error)
+	// DeleteGroup removes a group that has no open work.
+	DeleteGroup(ctx context.Context, in *DeleteGroupRequest, opts ...grpc.CallOption) (*DeleteGroupResponse, error)
+	// UseGroup chooses the group that the caller's work belongs to unless it names another.
+	UseGroup(ctx context.Context, in *UseGroupRequest, opts ...grpc.CallOption) (*User, error)
+	// SetMember gives a member of an organisation or of a group its role.
+	SetMember(ctx context.Context, in *SetMemberRequest, opts ...grpc.CallOption) (*User, error)
+	// RemoveMember takes a user out of a group, or out of its organisation.
+	RemoveMember(ctx context.Context, in *RemoveMemberRequest, opts ...grpc.CallOption) (*User, error)
+	DeleteUser(ctx context.Context, in *DeleteUserRequest, opts ...grpc.CallOption) (*DeleteUserResponse, error)
 	CreateUserToken(ctx context.Context, in *CreateUserTokenRequest, opts ...grpc.CallOption) (*CreateUserTokenResponse, error)
+	ListUserTokens(ctx context.Context, in *ListUserTokensRequest, opts ...grpc.CallOption) (*ListUserTokensResponse, error)
+	RevokeUserToken(ctx context.Context, in *RevokeUserTokenRequest, opts ...grpc.CallOption) (*RevokeUserTokenResponse, error)
 	GetGrant(ctx context.Context, in *GetGrantRequest, opts ...grpc.CallOption) (*Grant, error)
 	SetGrant(ctx context.Context, in *SetGrantRequest, opts ...grpc.CallOption) (*Grant, error)
 	AppendProvisionerDefinitions(ctx context.Context, in *AppendProvisionerDefinitionsRequest, opts ...grpc.CallOption) (*AppendProvisionerDefinitionsResponse, error)
@@ -167,10 +185,80 @@ func (c *identityClient) UpdateUser(ctx context.Context, in *UpdateUserRequest, 
 	return out, nil
 }
 
+func (c *identityClient) DeleteGroup(ctx context.Context, in *DeleteGroupRequest, opts ...grpc.CallOption) (*DeleteGroupResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteGroupResponse)
+	err := c.cc.Invoke(ctx, Identity_DeleteGroup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *identityClient) UseGroup(ctx context.Context, in *UseGroupRequest, opts ...grpc.CallOption) (*User, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(User)
+	err := c.cc.Invoke(ctx, Identity_UseGroup_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *identityClient) SetMember(ctx context.Context, in *SetMemberRequest, opts ...grpc.CallOption) (*User, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(User)
+	err := c.cc.Invoke(ctx, Identity_SetMember_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *identityClient) RemoveMember(ctx context.Context, in *RemoveMemberRequest, opts ...grpc.CallOption) (*User, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(User)
+	err := c.cc.Invoke(ctx, Identity_RemoveMember_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *identityClient) DeleteUser(ctx context.Context, in *DeleteUserRequest, opts ...grpc.CallOption) (*DeleteUserResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteUserResponse)
+	err := c.cc.Invoke(ctx, Identity_DeleteUser_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *identityClient) CreateUserToken(ctx context.Context, in *CreateUserTokenRequest, opts ...grpc.CallOption) (*CreateUserTokenResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CreateUserTokenResponse)
 	err := c.cc.Invoke(ctx, Identity_CreateUserToken_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *identityClient) ListUserTokens(ctx context.Context, in *ListUserTokensRequest, opts ...grpc.CallOption) (*ListUserTokensResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListUserTokensResponse)
+	err := c.cc.Invoke(ctx, Identity_ListUserTokens_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *identityClient) RevokeUserToken(ctx context.Context, in *RevokeUserTokenRequest, opts ...grpc.CallOption) (*RevokeUserTokenResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RevokeUserTokenResponse)
+	err := c.cc.Invoke(ctx, Identity_RevokeUserToken_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +321,18 @@ type IdentityServer interface {
 	ListUsers(context.Context, *ListUsersRequest) (*ListUsersResponse, error)
 	CreateUser(context.Context, *CreateUserRequest) (*User, error)
 	UpdateUser(context.Context, *UpdateUserRequest) (*User, error)
+	// DeleteGroup removes a group that has no open work.
+	DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error)
+	// UseGroup chooses the group that the caller's work belongs to unless it names another.
+	UseGroup(context.Context, *UseGroupRequest) (*User, error)
+	// SetMember gives a member of an organisation or of a group its role.
+	SetMember(context.Context, *SetMemberRequest) (*User, error)
+	// RemoveMember takes a user out of a group, or out of its organisation.
+	RemoveMember(context.Context, *RemoveMemberRequest) (*User, error)
+	DeleteUser(context.Context, *DeleteUserRequest) (*DeleteUserResponse, error)
 	CreateUserToken(context.Context, *CreateUserTokenRequest) (*CreateUserTokenResponse, error)
+	ListUserTokens(context.Context, *ListUserTokensRequest) (*ListUserTokensResponse, error)
+	RevokeUserToken(context.Context, *RevokeUserTokenRequest) (*RevokeUserTokenResponse, error)
 	GetGrant(context.Context, *GetGrantRequest) (*Grant, error)
 	SetGrant(context.Context, *SetGrantRequest) (*Grant, error)
 	AppendProvisionerDefinitions(context.Context, *AppendProvisionerDefinitionsRequest) (*AppendProvisionerDefinitionsResponse, error)
@@ -278,8 +377,29 @@ func (UnimplementedIdentityServer) CreateUser(context.Context, *CreateUserReques
 func (UnimplementedIdentityServer) UpdateUser(context.Context, *UpdateUserRequest) (*User, error) {
 	return nil, status.Error(codes.Unimplemented, "method UpdateUser not implemented")
 }
+func (UnimplementedIdentityServer) DeleteGroup(context.Context, *DeleteGroupRequest) (*DeleteGroupResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteGroup not implemented")
+}
+func (UnimplementedIdentityServer) UseGroup(context.Context, *UseGroupRequest) (*User, error) {
+	return nil, status.Error(codes.Unimplemented, "method UseGroup not implemented")
+}
+func (UnimplementedIdentityServer) SetMember(context.Context, *SetMemberRequest) (*User, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetMember not implemented")
+}
+func (UnimplementedIdentityServer) RemoveMember(context.Context, *RemoveMemberRequest) (*User, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveMember not implemented")
+}
+func (UnimplementedIdentityServer) DeleteUser(context.Context, *DeleteUserRequest) (*DeleteUserResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteUser not implemented")
+}
 func (UnimplementedIdentityServer) CreateUserToken(context.Context, *CreateUserTokenRequest) (*CreateUserTokenResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateUserToken not implemented")
+}
+func (UnimplementedIdentityServer) ListUserTokens(context.Context, *ListUserTokensRequest) (*ListUserTokensResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListUserTokens not implemented")
+}
+func (UnimplementedIdentityServer) RevokeUserToken(context.Context, *RevokeUserTokenRequest) (*RevokeUserTokenResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevokeUserToken not implemented")
 }
 func (UnimplementedIdentityServer) GetGrant(context.Context, *GetGrantRequest) (*Grant, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetGrant not implemented")
@@ -494,6 +614,96 @@ func _Identity_UpdateUser_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Identity_DeleteGroup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteGroupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(IdentityServer).DeleteGroup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Identity_DeleteGroup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(IdentityServer).DeleteGroup(ctx, req.(*DeleteGroupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Identity_UseGroup_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(UseGroupRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(IdentityServer).UseGroup(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Identity_UseGroup_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(IdentityServer).UseGroup(ctx, req.(*UseGroupRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Identity_SetMember_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetMemberRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(IdentityServer).SetMember(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Identity_SetMember_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(IdentityServer).SetMember(ctx, req.(*SetMemberRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Identity_RemoveMember_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveMemberRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(IdentityServer).RemoveMember(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Identity_RemoveMember_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(IdentityServer).RemoveMember(ctx, req.(*RemoveMemberRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Identity_DeleteUser_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteUserRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(IdentityServer).DeleteUser(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Identity_DeleteUser_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(IdentityServer).DeleteUser(ctx, req.(*DeleteUserRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Identity_CreateUserToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CreateUserTokenRequest)
 	if err := dec(in); err != nil {
@@ -508,6 +718,42 @@ func _Identity_CreateUserToken_Handler(srv interface{}, ctx context.Context, dec
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(IdentityServer).CreateUserToken(ctx, req.(*CreateUserTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Identity_ListUserTokens_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListUserTokensRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(IdentityServer).ListUserTokens(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Identity_ListUserTokens_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(IdentityServer).ListUserTokens(ctx, req.(*ListUserTokensRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Identity_RevokeUserToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeUserTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(IdentityServer).RevokeUserToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Identity_RevokeUserToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(IdentityServer).RevokeUserToken(ctx, req.(*RevokeUserTokenRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -632,8 +878,36 @@ var Identity_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Identity_UpdateUser_Handler,
 		},
 		{
+			MethodName: "DeleteGroup",
+			Handler:    _Identity_DeleteGroup_Handler,
+		},
+		{
+			MethodName: "UseGroup",
+			Handler:    _Identity_UseGroup_Handler,
+		},
+		{
+			MethodName: "SetMember",
+			Handler:    _Identity_SetMember_Handler,
+		},
+		{
+			MethodName: "RemoveMember",
+			Handler:    _Identity_RemoveMember_Handler,
+		},
+		{
+			MethodName: "DeleteUser",
+			Handler:    _Identity_DeleteUser_Handler,
+		},
+		{
 			MethodName: "CreateUserToken",
 			Handler:    _Identity_CreateUserToken_Handler,
+		},
+		{
+			MethodName: "ListUserTokens",
+			Handler:    _Identity_ListUserTokens_Handler,
+		},
+		{
+			MethodName: "RevokeUserToken",
+			Handler:    _Identity_RevokeUserToken_Handler,
 		},
 		{
 			MethodName: "GetGrant",

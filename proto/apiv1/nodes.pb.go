@@ -197,7 +197,10 @@ type Node struct {
 	Arch                  string                 `protobuf:"bytes,15,opt,name=arch,proto3" json:"arch,omitempty"`
 	Os                    string                 `protobuf:"bytes,16,opt,name=os,proto3" json:"os,omitempty"` // pretty name
 	CpuModel              string                 `protobuf:"bytes,17,opt,name=cpu_model,json=cpuModel,proto3" json:"cpu_model,omitempty"`
-	Work                  []*NodeWork            `protobuf:"bytes,18,rep,name=work,proto3" json:"work,omitempty"` // by allocation
+	Work                  []*NodeWork            `protobuf:"bytes,18,rep,name=work,proto3" json:"work,omitempty"`                                                       // by allocation
+	CertificateExpires    *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=certificate_expires,json=certificateExpires,proto3" json:"certificate_expires,omitempty"` // of its connection
+	BoundTo               string                 `protobuf:"bytes,20,opt,name=bound_to,json=boundTo,proto3" json:"bound_to,omitempty"`                                  // it joined for this definition only
+	Launch                string                 `protobuf:"bytes,21,opt,name=launch,proto3" json:"launch,omitempty"`                                                   // it joined for this launch
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -356,6 +359,27 @@ func (x *Node) GetWork() []*NodeWork {
 		return x.Work
 	}
 	return nil
+}
+
+func (x *Node) GetCertificateExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CertificateExpires
+	}
+	return nil
+}
+
+func (x *Node) GetBoundTo() string {
+	if x != nil {
+		return x.BoundTo
+	}
+	return ""
+}
+
+func (x *Node) GetLaunch() string {
+	if x != nil {
+		return x.Launch
+	}
+	return ""
 }
 
 // NodeWork is a run on a node, and how long it may stay.
@@ -991,6 +1015,8 @@ type CreateJoinTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TtlSeconds    uint64                 `protobuf:"varint,1,opt,name=ttl_seconds,json=ttlSeconds,proto3" json:"ttl_seconds,omitempty"` // 0: one hour
 	Uses          uint32                 `protobuf:"varint,2,opt,name=uses,proto3" json:"uses,omitempty"`                               // 0: one
+	Definition    string                 `protobuf:"bytes,3,opt,name=definition,proto3" json:"definition,omitempty"`                    // nodes that join with it are of this definition, or of none
+	Launch        string                 `protobuf:"bytes,4,opt,name=launch,proto3" json:"launch,omitempty"`                            // only machines of this launch can use it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1039,10 +1065,25 @@ func (x *CreateJoinTokenRequest) GetUses() uint32 {
 	return 0
 }
 
+func (x *CreateJoinTokenRequest) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+func (x *CreateJoinTokenRequest) GetLaunch() string {
+	if x != nil {
+		return x.Launch
+	}
+	return ""
+}
+
 type CreateJoinTokenResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"` // shown once
 	Expires       *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=expires,proto3" json:"expires,omitempty"`
+	Id            string                 `protobuf:"bytes,3,opt,name=id,proto3" json:"id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1091,6 +1132,445 @@ func (x *CreateJoinTokenResponse) GetExpires() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *CreateJoinTokenResponse) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type JoinToken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Uses          uint32                 `protobuf:"varint,2,opt,name=uses,proto3" json:"uses,omitempty"` // 0: not known any more
+	UsesLeft      uint32                 `protobuf:"varint,3,opt,name=uses_left,json=usesLeft,proto3" json:"uses_left,omitempty"`
+	Created       *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created,proto3" json:"created,omitempty"`
+	Expires       *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=expires,proto3" json:"expires,omitempty"`
+	CreatedBy     string                 `protobuf:"bytes,6,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	Definition    string                 `protobuf:"bytes,7,opt,name=definition,proto3" json:"definition,omitempty"`
+	Launch        string                 `protobuf:"bytes,8,opt,name=launch,proto3" json:"launch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinToken) Reset() {
+	*x = JoinToken{}
+	mi := &file_apiv1_nodes_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinToken) ProtoMessage() {}
+
+func (x *JoinToken) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
+func (*JoinToken) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *JoinToken) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *JoinToken) GetUses() uint32 {
+	if x != nil {
+		return x.Uses
+	}
+	return 0
+}
+
+func (x *JoinToken) GetUsesLeft() uint32 {
+	if x != nil {
+		return x.UsesLeft
+	}
+	return 0
+}
+
+func (x *JoinToken) GetCreated() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Created
+	}
+	return nil
+}
+
+func (x *JoinToken) GetExpires() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Expires
+	}
+	return nil
+}
+
+func (x *JoinToken) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
+}
+
+func (x *JoinToken) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+func (x *JoinToken) GetLaunch() string {
+	if x != nil {
+		return x.Launch
+	}
+	return ""
+}
+
+type ListJoinTokensRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PageSize      uint32                 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string                 `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListJoinTokensRequest) Reset() {
+	*x = ListJoinTokensRequest{}
+	mi := &file_apiv1_nodes_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListJoinTokensRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListJoinTokensRequest) ProtoMessage() {}
+
+func (x *ListJoinTokensRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListJoinTokensRequest.ProtoReflect.Descriptor instead.
+func (*ListJoinTokensRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ListJoinTokensRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListJoinTokensRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListJoinTokensResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Tokens        []*JoinToken           `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"` // that still count, oldest first
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListJoinTokensResponse) Reset() {
+	*x = ListJoinTokensResponse{}
+	mi := &file_apiv1_nodes_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListJoinTokensResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListJoinTokensResponse) ProtoMessage() {}
+
+func (x *ListJoinTokensResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListJoinTokensResponse.ProtoReflect.Descriptor instead.
+func (*ListJoinTokensResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ListJoinTokensResponse) GetTokens() []*JoinToken {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+func (x *ListJoinTokensResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+type RevokeJoinTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeJoinTokenRequest) Reset() {
+	*x = RevokeJoinTokenRequest{}
+	mi := &file_apiv1_nodes_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeJoinTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeJoinTokenRequest) ProtoMessage() {}
+
+func (x *RevokeJoinTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeJoinTokenRequest.ProtoReflect.Descriptor instead.
+func (*RevokeJoinTokenRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *RevokeJoinTokenRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type RevokeJoinTokenResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeJoinTokenResponse) Reset() {
+	*x = RevokeJoinTokenResponse{}
+	mi := &file_apiv1_nodes_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeJoinTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeJoinTokenResponse) ProtoMessage() {}
+
+func (x *RevokeJoinTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeJoinTokenResponse.ProtoReflect.Descriptor instead.
+func (*RevokeJoinTokenResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{19}
+}
+
+type RevokeNodeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeNodeRequest) Reset() {
+	*x = RevokeNodeRequest{}
+	mi := &file_apiv1_nodes_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeNodeRequest) ProtoMessage() {}
+
+func (x *RevokeNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeNodeRequest.ProtoReflect.Descriptor instead.
+func (*RevokeNodeRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *RevokeNodeRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RevokeNodeRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+type RemoveNodeRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Force         bool                   `protobuf:"varint,3,opt,name=force,proto3" json:"force,omitempty"` // give up the work that is on it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveNodeRequest) Reset() {
+	*x = RemoveNodeRequest{}
+	mi := &file_apiv1_nodes_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveNodeRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveNodeRequest) ProtoMessage() {}
+
+func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
+func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *RemoveNodeRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RemoveNodeRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RemoveNodeRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+type RemoveNodeResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveNodeResponse) Reset() {
+	*x = RemoveNodeResponse{}
+	mi := &file_apiv1_nodes_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveNodeResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveNodeResponse) ProtoMessage() {}
+
+func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
+func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{22}
+}
+
 var File_apiv1_nodes_proto protoreflect.FileDescriptor
 
 const file_apiv1_nodes_proto_rawDesc = "" +
@@ -1107,7 +1587,7 @@ const file_apiv1_nodes_proto_rawDesc = "" +
 	"\x05nodes\x18\x01 \x03(\v2\x12.substrate.v1.NodeR\x05nodes\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"$\n" +
 	"\x0eGetNodeRequest\x12\x12\n" +
-	"\x04node\x18\x01 \x01(\tR\x04node\"\xd7\x05\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\"\xd7\x06\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x1e\n" +
@@ -1130,7 +1610,10 @@ const file_apiv1_nodes_proto_rawDesc = "" +
 	"\x04arch\x18\x0f \x01(\tR\x04arch\x12\x0e\n" +
 	"\x02os\x18\x10 \x01(\tR\x02os\x12\x1b\n" +
 	"\tcpu_model\x18\x11 \x01(\tR\bcpuModel\x12*\n" +
-	"\x04work\x18\x12 \x03(\v2\x16.substrate.v1.NodeWorkR\x04work\x1a>\n" +
+	"\x04work\x18\x12 \x03(\v2\x16.substrate.v1.NodeWorkR\x04work\x12K\n" +
+	"\x13certificate_expires\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\x12certificateExpires\x12\x19\n" +
+	"\bbound_to\x18\x14 \x01(\tR\aboundTo\x12\x16\n" +
+	"\x06launch\x18\x15 \x01(\tR\x06launch\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf7\x01\n" +
@@ -1197,21 +1680,62 @@ const file_apiv1_nodes_proto_rawDesc = "" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x10\n" +
-	"\x0e_cost_per_hour\"M\n" +
+	"\x0e_cost_per_hour\"\x85\x01\n" +
 	"\x16CreateJoinTokenRequest\x12\x1f\n" +
 	"\vttl_seconds\x18\x01 \x01(\x04R\n" +
 	"ttlSeconds\x12\x12\n" +
-	"\x04uses\x18\x02 \x01(\rR\x04uses\"e\n" +
+	"\x04uses\x18\x02 \x01(\rR\x04uses\x12\x1e\n" +
+	"\n" +
+	"definition\x18\x03 \x01(\tR\n" +
+	"definition\x12\x16\n" +
+	"\x06launch\x18\x04 \x01(\tR\x06launch\"u\n" +
 	"\x17CreateJoinTokenResponse\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x124\n" +
-	"\aexpires\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires2\xf3\x03\n" +
+	"\aexpires\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x0e\n" +
+	"\x02id\x18\x03 \x01(\tR\x02id\"\x8f\x02\n" +
+	"\tJoinToken\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04uses\x18\x02 \x01(\rR\x04uses\x12\x1b\n" +
+	"\tuses_left\x18\x03 \x01(\rR\busesLeft\x124\n" +
+	"\acreated\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\acreated\x124\n" +
+	"\aexpires\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\aexpires\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\x06 \x01(\tR\tcreatedBy\x12\x1e\n" +
+	"\n" +
+	"definition\x18\a \x01(\tR\n" +
+	"definition\x12\x16\n" +
+	"\x06launch\x18\b \x01(\tR\x06launch\"S\n" +
+	"\x15ListJoinTokensRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"q\n" +
+	"\x16ListJoinTokensResponse\x12/\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x17.substrate.v1.JoinTokenR\x06tokens\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"(\n" +
+	"\x16RevokeJoinTokenRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"\x19\n" +
+	"\x17RevokeJoinTokenResponse\"?\n" +
+	"\x11RevokeNodeRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"U\n" +
+	"\x11RemoveNodeRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
+	"\x05force\x18\x03 \x01(\bR\x05force\"\x14\n" +
+	"\x12RemoveNodeResponse2\xc4\x06\n" +
 	"\x05Nodes\x12L\n" +
 	"\tListNodes\x12\x1e.substrate.v1.ListNodesRequest\x1a\x1f.substrate.v1.ListNodesResponse\x12;\n" +
 	"\aGetNode\x12\x1c.substrate.v1.GetNodeRequest\x1a\x12.substrate.v1.Node\x12N\n" +
 	"\vExplainNode\x12\x1c.substrate.v1.GetNodeRequest\x1a!.substrate.v1.ExplainNodeResponse\x12O\n" +
 	"\x11SetNodeScheduling\x12&.substrate.v1.SetNodeSchedulingRequest\x1a\x12.substrate.v1.Node\x12^\n" +
 	"\x0fListDefinitions\x12$.substrate.v1.ListDefinitionsRequest\x1a%.substrate.v1.ListDefinitionsResponse\x12^\n" +
-	"\x0fCreateJoinToken\x12$.substrate.v1.CreateJoinTokenRequest\x1a%.substrate.v1.CreateJoinTokenResponseB\x17Z\x15substrate/proto/apiv1b\x06proto3"
+	"\x0fCreateJoinToken\x12$.substrate.v1.CreateJoinTokenRequest\x1a%.substrate.v1.CreateJoinTokenResponse\x12[\n" +
+	"\x0eListJoinTokens\x12#.substrate.v1.ListJoinTokensRequest\x1a$.substrate.v1.ListJoinTokensResponse\x12^\n" +
+	"\x0fRevokeJoinToken\x12$.substrate.v1.RevokeJoinTokenRequest\x1a%.substrate.v1.RevokeJoinTokenResponse\x12A\n" +
+	"\n" +
+	"RevokeNode\x12\x1f.substrate.v1.RevokeNodeRequest\x1a\x12.substrate.v1.Node\x12O\n" +
+	"\n" +
+	"RemoveNode\x12\x1f.substrate.v1.RemoveNodeRequest\x1a .substrate.v1.RemoveNodeResponseB\x17Z\x15substrate/proto/apiv1b\x06proto3"
 
 var (
 	file_apiv1_nodes_proto_rawDescOnce sync.Once
@@ -1225,7 +1749,7 @@ func file_apiv1_nodes_proto_rawDescGZIP() []byte {
 	return file_apiv1_nodes_proto_rawDescData
 }
 
-var file_apiv1_nodes_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_apiv1_nodes_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_apiv1_nodes_proto_goTypes = []any{
 	(*ListNodesRequest)(nil),         // 0: substrate.v1.ListNodesRequest
 	(*ListNodesResponse)(nil),        // 1: substrate.v1.ListNodesResponse
@@ -1242,47 +1766,67 @@ var file_apiv1_nodes_proto_goTypes = []any{
 	(*Definition)(nil),               // 12: substrate.v1.Definition
 	(*CreateJoinTokenRequest)(nil),   // 13: substrate.v1.CreateJoinTokenRequest
 	(*CreateJoinTokenResponse)(nil),  // 14: substrate.v1.CreateJoinTokenResponse
-	nil,                              // 15: substrate.v1.Node.AnnotationsEntry
-	nil,                              // 16: substrate.v1.ConditionPart.SeenEntry
-	nil,                              // 17: substrate.v1.Definition.AnnotationsEntry
-	(*Capacity)(nil),                 // 18: substrate.v1.Capacity
-	(*timestamppb.Timestamp)(nil),    // 19: google.protobuf.Timestamp
+	(*JoinToken)(nil),                // 15: substrate.v1.JoinToken
+	(*ListJoinTokensRequest)(nil),    // 16: substrate.v1.ListJoinTokensRequest
+	(*ListJoinTokensResponse)(nil),   // 17: substrate.v1.ListJoinTokensResponse
+	(*RevokeJoinTokenRequest)(nil),   // 18: substrate.v1.RevokeJoinTokenRequest
+	(*RevokeJoinTokenResponse)(nil),  // 19: substrate.v1.RevokeJoinTokenResponse
+	(*RevokeNodeRequest)(nil),        // 20: substrate.v1.RevokeNodeRequest
+	(*RemoveNodeRequest)(nil),        // 21: substrate.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),       // 22: substrate.v1.RemoveNodeResponse
+	nil,                              // 23: substrate.v1.Node.AnnotationsEntry
+	nil,                              // 24: substrate.v1.ConditionPart.SeenEntry
+	nil,                              // 25: substrate.v1.Definition.AnnotationsEntry
+	(*Capacity)(nil),                 // 26: substrate.v1.Capacity
+	(*timestamppb.Timestamp)(nil),    // 27: google.protobuf.Timestamp
 }
 var file_apiv1_nodes_proto_depIdxs = []int32{
 	3,  // 0: substrate.v1.ListNodesResponse.nodes:type_name -> substrate.v1.Node
-	18, // 1: substrate.v1.Node.capacity:type_name -> substrate.v1.Capacity
-	18, // 2: substrate.v1.Node.used:type_name -> substrate.v1.Capacity
-	19, // 3: substrate.v1.Node.last_seen:type_name -> google.protobuf.Timestamp
-	15, // 4: substrate.v1.Node.annotations:type_name -> substrate.v1.Node.AnnotationsEntry
+	26, // 1: substrate.v1.Node.capacity:type_name -> substrate.v1.Capacity
+	26, // 2: substrate.v1.Node.used:type_name -> substrate.v1.Capacity
+	27, // 3: substrate.v1.Node.last_seen:type_name -> google.protobuf.Timestamp
+	23, // 4: substrate.v1.Node.annotations:type_name -> substrate.v1.Node.AnnotationsEntry
 	5,  // 5: substrate.v1.Node.warnings:type_name -> substrate.v1.NodeWarning
 	4,  // 6: substrate.v1.Node.work:type_name -> substrate.v1.NodeWork
-	19, // 7: substrate.v1.NodeWork.started:type_name -> google.protobuf.Timestamp
-	19, // 8: substrate.v1.NodeWork.ends_by:type_name -> google.protobuf.Timestamp
-	19, // 9: substrate.v1.NodeWork.notice_ends_at:type_name -> google.protobuf.Timestamp
-	7,  // 10: substrate.v1.ExplainNodeResponse.conditions:type_name -> substrate.v1.ConditionExplanation
-	8,  // 11: substrate.v1.ConditionExplanation.parts:type_name -> substrate.v1.ConditionPart
-	16, // 12: substrate.v1.ConditionPart.seen:type_name -> substrate.v1.ConditionPart.SeenEntry
-	12, // 13: substrate.v1.ListDefinitionsResponse.definitions:type_name -> substrate.v1.Definition
-	17, // 14: substrate.v1.Definition.annotations:type_name -> substrate.v1.Definition.AnnotationsEntry
-	18, // 15: substrate.v1.Definition.capacity:type_name -> substrate.v1.Capacity
-	19, // 16: substrate.v1.CreateJoinTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	0,  // 17: substrate.v1.Nodes.ListNodes:input_type -> substrate.v1.ListNodesRequest
-	2,  // 18: substrate.v1.Nodes.GetNode:input_type -> substrate.v1.GetNodeRequest
-	2,  // 19: substrate.v1.Nodes.ExplainNode:input_type -> substrate.v1.GetNodeRequest
-	9,  // 20: substrate.v1.Nodes.SetNodeScheduling:input_type -> substrate.v1.SetNodeSchedulingRequest
-	10, // 21: substrate.v1.Nodes.ListDefinitions:input_type -> substrate.v1.ListDefinitionsRequest
-	13, // 22: substrate.v1.Nodes.CreateJoinToken:input_type -> substrate.v1.CreateJoinTokenRequest
-	1,  // 23: substrate.v1.Nodes.ListNodes:output_type -> substrate.v1.ListNodesResponse
-	3,  // 24: substrate.v1.Nodes.GetNode:output_type -> substrate.v1.Node
-	6,  // 25: substrate.v1.Nodes.ExplainNode:output_type -> substrate.v1.ExplainNodeResponse
-	3,  // 26: substrate.v1.Nodes.SetNodeScheduling:output_type -> substrate.v1.Node
-	11, // 27: substrate.v1.Nodes.ListDefinitions:output_type -> substrate.v1.ListDefinitionsResponse
-	14, // 28: substrate.v1.Nodes.CreateJoinToken:output_type -> substrate.v1.CreateJoinTokenResponse
-	23, // [23:29] is the sub-list for method output_type
-	17, // [17:23] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	27, // 7: substrate.v1.Node.certificate_expires:type_name -> google.protobuf.Timestamp
+	27, // 8: substrate.v1.NodeWork.started:type_name -> google.protobuf.Timestamp
+	27, // 9: substrate.v1.NodeWork.ends_by:type_name -> google.protobuf.Timestamp
+	27, // 10: substrate.v1.NodeWork.notice_ends_at:type_name -> google.protobuf.Timestamp
+	7,  // 11: substrate.v1.ExplainNodeResponse.conditions:type_name -> substrate.v1.ConditionExplanation
+	8,  // 12: substrate.v1.ConditionExplanation.parts:type_name -> substrate.v1.ConditionPart
+	24, // 13: substrate.v1.ConditionPart.seen:type_name -> substrate.v1.ConditionPart.SeenEntry
+	12, // 14: substrate.v1.ListDefinitionsResponse.definitions:type_name -> substrate.v1.Definition
+	25, // 15: substrate.v1.Definition.annotations:type_name -> substrate.v1.Definition.AnnotationsEntry
+	26, // 16: substrate.v1.Definition.capacity:type_name -> substrate.v1.Capacity
+	27, // 17: substrate.v1.CreateJoinTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	27, // 18: substrate.v1.JoinToken.created:type_name -> google.protobuf.Timestamp
+	27, // 19: substrate.v1.JoinToken.expires:type_name -> google.protobuf.Timestamp
+	15, // 20: substrate.v1.ListJoinTokensResponse.tokens:type_name -> substrate.v1.JoinToken
+	0,  // 21: substrate.v1.Nodes.ListNodes:input_type -> substrate.v1.ListNodesRequest
+	2,  // 22: substrate.v1.Nodes.GetNode:input_type -> substrate.v1.GetNodeRequest
+	2,  // 23: substrate.v1.Nodes.ExplainNode:input_type -> substrate.v1.GetNodeRequest
+	9,  // 24: substrate.v1.Nodes.SetNodeScheduling:input_type -> substrate.v1.SetNodeSchedulingRequest
+	10, // 25: substrate.v1.Nodes.ListDefinitions:input_type -> substrate.v1.ListDefinitionsRequest
+	13, // 26: substrate.v1.Nodes.CreateJoinToken:input_type -> substrate.v1.CreateJoinTokenRequest
+	16, // 27: substrate.v1.Nodes.ListJoinTokens:input_type -> substrate.v1.ListJoinTokensRequest
+	18, // 28: substrate.v1.Nodes.RevokeJoinToken:input_type -> substrate.v1.RevokeJoinTokenRequest
+	20, // 29: substrate.v1.Nodes.RevokeNode:input_type -> substrate.v1.RevokeNodeRequest
+	21, // 30: substrate.v1.Nodes.RemoveNode:input_type -> substrate.v1.RemoveNodeRequest
+	1,  // 31: substrate.v1.Nodes.ListNodes:output_type -> substrate.v1.ListNodesResponse
+	3,  // 32: substrate.v1.Nodes.GetNode:output_type -> substrate.v1.Node
+	6,  // 33: substrate.v1.Nodes.ExplainNode:output_type -> substrate.v1.ExplainNodeResponse
+	3,  // 34: substrate.v1.Nodes.SetNodeScheduling:output_type -> substrate.v1.Node
+	11, // 35: substrate.v1.Nodes.ListDefinitions:output_type -> substrate.v1.ListDefinitionsResponse
+	14, // 36: substrate.v1.Nodes.CreateJoinToken:output_type -> substrate.v1.CreateJoinTokenResponse
+	17, // 37: substrate.v1.Nodes.ListJoinTokens:output_type -> substrate.v1.ListJoinTokensResponse
+	19, // 38: substrate.v1.Nodes.RevokeJoinToken:output_type -> substrate.v1.RevokeJoinTokenResponse
+	3,  // 39: substrate.v1.Nodes.RevokeNode:output_type -> substrate.v1.Node
+	22, // 40: substrate.v1.Nodes.RemoveNode:output_type -> substrate.v1.RemoveNodeResponse
+	31, // [31:41] is the sub-list for method output_type
+	21, // [21:31] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_apiv1_nodes_proto_init() }
@@ -1298,7 +1842,7 @@ func file_apiv1_nodes_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_apiv1_nodes_proto_rawDesc), len(file_apiv1_nodes_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
