@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"unicode"
 
@@ -14,7 +15,7 @@ import (
 // permissions names every RPC of the API with what it asks of its caller. The gate decides what needs no
 // target; the rest is the engine's to decide, which knows whose work or organisation is meant.
 func permissions() auth.Table {
-	return auth.Table{
+	table := auth.Table{
 		apiv1.Config_SetConfig_FullMethodName:           auth.PermissionAdminCluster,
 		apiv1.Config_GetConfig_FullMethodName:           auth.PermissionAdminCluster,
 		apiv1.Config_ListConfigRevisions_FullMethodName: auth.PermissionAdminCluster,
@@ -67,7 +68,14 @@ func permissions() auth.Table {
 		apiv1.Clusters_GetCluster_FullMethodName:            auth.PermissionUser,
 		apiv1.Clusters_SetClusterDrained_FullMethodName:     auth.PermissionAdminCluster,
 		apiv1.Clusters_DeregisterCluster_FullMethodName:     auth.PermissionAdminCluster,
+	}
+	maps.Copy(table, identityPermissions())
+	return table
+}
 
+// identityPermissions are those of who may do what, and of who did.
+func identityPermissions() auth.Table {
+	return auth.Table{
 		apiv1.Identity_WhoAmI_FullMethodName:                       auth.PermissionUser,
 		apiv1.Identity_ListOrganizations_FullMethodName:            auth.PermissionUser,
 		apiv1.Identity_CreateOrganization_FullMethodName:           auth.PermissionAdminCluster,

@@ -198,7 +198,7 @@ func (f *feed) found(ctx context.Context) error {
 		if _, err := e.CreateUser(ctx, admin, engine.NewUser{Name: p.name, Organization: "default", Groups: []string{g.slug}}); err != nil {
 			return err
 		}
-		if p.token, err = e.CreateUserToken(ctx, admin, p.name); err != nil {
+		if p.token, _, err = e.CreateUserToken(ctx, admin, engine.NewToken{User: p.name}); err != nil {
 			return err
 		}
 		f.people = append(f.people, p)
