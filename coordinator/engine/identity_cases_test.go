@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
 )
 
 func clusterCases() []permissionCase {

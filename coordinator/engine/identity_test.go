@@ -3,12 +3,9 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
