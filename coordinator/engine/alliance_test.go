@@ -143,7 +143,7 @@ func (a *alliance) raise(noun, name string, p int32) {
 	case "group":
 		_, err = a.fed.UpdateGroup(a.t.Context(), a.boss, UpdateGroup{Group: name, Organization: "lab", Priority: &p})
 	case "user":
-		_, err = a.fed.UpdateUser(a.t.Context(), a.boss, string(a.users[name].ID), &p, nil)
+		_, err = a.fed.UpdateUser(a.t.Context(), a.boss, UpdateUser{User: string(a.users[name].ID), Priority: &p})
 	}
 	if err != nil {
 		a.t.Fatal(err)

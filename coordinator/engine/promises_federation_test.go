@@ -24,7 +24,7 @@ func TestTheFederateIsTheSourceOfTruthForAllAttributes(t *testing.T) {
 		a.wants("organization", "", 5)
 		a.wants("group", "research", 10)
 		a.wants("user", "rita", 2)
-		groups, err := a.engine.Groups(t.Context(), a.request("rita"), "")
+		groups, _, err := a.engine.Groups(t.Context(), a.request("rita"), "", Page{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +33,7 @@ func TestTheFederateIsTheSourceOfTruthForAllAttributes(t *testing.T) {
 			t.Errorf("%+v", groups)
 		}
 		a.list(UpdateGroup{NoPreempt: []string{"spare"}})
-		groups, err = a.engine.Groups(t.Context(), a.request("rita"), "")
+		groups, _, err = a.engine.Groups(t.Context(), a.request("rita"), "", Page{})
 		if err != nil || len(groups[i].Preempts) != 0 {
 			t.Errorf("%+v, %v", groups, err)
 		}
@@ -270,7 +270,7 @@ func TestAReplicaIsReadOnlyOnTheCluster(t *testing.T) {
 				return err
 			},
 			"user": func(c Caller) error {
-				_, err := a.engine.UpdateUser(ctx, c, string(a.users["rita"].ID), &five, nil)
+				_, err := a.engine.UpdateUser(ctx, c, UpdateUser{User: string(a.users["rita"].ID), Priority: &five})
 				return err
 			},
 			"new group": func(c Caller) error {
