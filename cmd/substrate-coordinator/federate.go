@@ -50,11 +50,11 @@ func (s settings) url() string {
 // serveFederate serves the Federate that this cluster belongs to.
 func serveFederate(ctx context.Context, s settings, l net.Listener, eng *engine.Engine, log *slog.Logger) error {
 	ca := eng.ServerIdentity()
-	cert, err := ca.ServerCertificate(s.certificateHosts(), time.Now(), serverCertificateLifetime, rand.Reader)
+	issuer, cert, err := s.serving(ca)
 	if err != nil {
 		return err
 	}
-	srv, err := server.NewFederationServer(ca.FederationTLS(cert), eng, server.FederationOptions{
+	srv, err := server.NewFederationServer(issuer.Keep(ca.FederationTLS(cert)), eng, server.FederationOptions{
 		Version: version, Peer: ca.FederateFromTLS, Now: time.Now, Log: log})
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -39,6 +40,9 @@ type settings struct {
 	publicURL   string
 	dev         bool
 	logLevel    string
+
+	nodeLifetime time.Duration
+	proxies      []string
 }
 
 const environment = "SUBSTRATE_COORDINATOR_"
@@ -60,6 +64,9 @@ func runCommand() *cobra.Command {
 			if s.role != roleOrchestrate && s.role != roleFederate {
 				return fmt.Errorf("cannot run in role %q: expected %s or %s", s.role, roleOrchestrate, roleFederate)
 			}
+			if s.nodeLifetime < time.Minute {
+				return fmt.Errorf("cannot run: --node-certificate-lifetime %s is too short to renew in", s.nodeLifetime)
+			}
 			return serve(cmd.Context(), s, log)
 		},
 	}
@@ -71,6 +78,8 @@ func runCommand() *cobra.Command {
 	f.StringVar(&s.federation, "federation-listen", "", "address for a Federate (mutual TLS), as :7444; without it the cluster cannot be registered with one")
 	f.StringVar(&s.publicURL, "public-url", "", "where users reach this API; a Federate's clusters show it (default: https:// and the first --host, or this host's name)")
 	f.StringSliceVar(&s.hosts, "host", nil, "names and addresses in the server certificate (default: this host's name and loopback)")
+	f.DurationVar(&s.nodeLifetime, "node-certificate-lifetime", 24*time.Hour, "how long a node's certificate counts; agents renew theirs after half of it, and one that was off for longer joins again")
+	f.StringSliceVar(&s.proxies, "trusted-proxy", nil, "address or network of a proxy whose X-Forwarded-For is believed, in limits and the audit log (repeatable)")
 	f.BoolVar(&s.dev, "dev", false, "development: the API speaks plain HTTP and must listen on loopback")
 	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -97,7 +106,8 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	eng, err := engine.New(ctx, engine.Options{Store: st, Logs: out, Log: log, Now: time.Now, Rand: rand.Reader, Federate: s.role == roleFederate})
+	eng, err := engine.New(ctx, engine.Options{Store: st, Logs: out, Log: log, Now: time.Now, Rand: rand.Reader, Federate: s.role == roleFederate,
+		Limits: engine.Limits{CertificateLifetime: s.nodeLifetime}})
 	if err != nil {
 		return err
 	}
@@ -174,10 +184,39 @@ func (s settings) certificateHosts() []string {
 	return hosts
 }
 
-const serverCertificateLifetime = 365 * 24 * time.Hour
+const serverCertificateLifetime = 90 * 24 * time.Hour
+
+// trustedProxies reads addresses and networks.
+func (s settings) trustedProxies() (out []netip.Prefix, err error) {
+	for _, text := range s.proxies {
+		p, err := netip.ParsePrefix(text)
+		if addr, aerr := netip.ParseAddr(text); err != nil && aerr == nil {
+			p, err = addr.Prefix(addr.BitLen())
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot trust proxy %q: it is neither an address nor a network", text)
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// serving is the certificate of a port. It is issued anew before it expires.
+func (s settings) serving(ca *auth.CA) (*auth.Serving, tls.Certificate, error) {
+	issuer, err := ca.NewServing(s.certificateHosts(), serverCertificateLifetime, time.Now, rand.Reader)
+	if err != nil {
+		return nil, tls.Certificate{}, err
+	}
+	cert, err := issuer.Certificate()
+	return issuer, cert, err
+}
 
 func serveAPI(ctx context.Context, s settings, l net.Listener, eng *engine.Engine, federate *server.Federate, log *slog.Logger) (err error) {
-	handler, err := server.NewAPI(eng, server.APIOptions{Version: version, Now: time.Now, Log: log, Federate: federate, FederationPort: s.federation != ""})
+	proxies, err := s.trustedProxies()
+	if err != nil {
+		return err
+	}
+	handler, err := server.NewAPI(eng, server.APIOptions{Version: version, Now: time.Now, Log: log, Proxies: proxies, Federate: federate, FederationPort: s.federation != ""})
 	if err != nil {
 		return err
 	}
@@ -185,11 +224,11 @@ func serveAPI(ctx context.Context, s settings, l net.Listener, eng *engine.Engin
 	var conf *tls.Config
 	if !s.dev {
 		ca := eng.ServerIdentity()
-		cert, cerr := ca.ServerCertificate(s.certificateHosts(), time.Now(), serverCertificateLifetime, rand.Reader)
+		issuer, cert, cerr := s.serving(ca)
 		if cerr != nil {
 			return cerr
 		}
-		conf = ca.APITLS(cert)
+		conf = issuer.Keep(ca.APITLS(cert))
 	}
 	srv := server.HTTPServer(handler, conf, log)
 	drained := make(chan struct{})
@@ -217,11 +256,11 @@ func serveAPI(ctx context.Context, s settings, l net.Listener, eng *engine.Engin
 
 func serveAgents(ctx context.Context, s settings, l net.Listener, eng *engine.Engine, log *slog.Logger) error {
 	ca := eng.ServerIdentity()
-	cert, err := ca.ServerCertificate(s.certificateHosts(), time.Now(), serverCertificateLifetime, rand.Reader)
+	issuer, cert, err := s.serving(ca)
 	if err != nil {
 		return err
 	}
-	srv, err := server.NewAgentServer(ca.AgentTLS(cert), server.AgentsOf(eng), server.AgentOptions{
+	srv, err := server.NewAgentServer(issuer.Keep(ca.AgentTLS(cert)), server.AgentsOf(eng), server.AgentOptions{
 		Version: version, ClusterID: ca.Cluster(), Node: auth.NodeFromCertificate, Now: time.Now, Log: log})
 	if err != nil {
 		return err

@@ -29,7 +29,7 @@ func TestWhatWasGivenUpHoldsItsNode(t *testing.T) {
 	awaitNode(t, c, "n1", NodeNotReady)
 	second := c.start("version: v1\nname: w\njobs: {j: {command: [x], resource: {cpu: {cores: 4}}}}\n")
 	c.await(second.ID, "waiting with a reason", func(v WorkflowView) bool { return v.Jobs[0].Reason != nil && v.Jobs[0].Reason.Rule != 0 })
-	v, err := c.engine.Node(t.Context(), "n1")
+	v, err := c.engine.Node(t.Context(), c.admin, "n1")
 	if err != nil || !strings.Contains(v.Reason, string(first.ID)) {
 		t.Errorf("why is %q, %v", v.Reason, err)
 	}
