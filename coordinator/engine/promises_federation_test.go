@@ -438,3 +438,29 @@ func TestReplicasSurviveARestart(t *testing.T) {
 	}
 	a.request("rita") // the registration is durable too
 }
+
+// TestSwitchingToAGroupCarriesThatGroup: whatever is asked then counts for it, and brings its values.
+func TestSwitchingToAGroupCarriesThatGroup(t *testing.T) {
+	allied(t, func(t *testing.T, a *alliance) {
+		u, err := a.fed.CreateUser(t.Context(), a.boss, NewUser{Name: "uma", Organization: "lab", Groups: []string{"research", "spare"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.raise("group", "research", 3)
+		a.raise("group", "spare", 4)
+		for group, want := range map[string]int32{"research": 3, "spare": 4} {
+			id, attrs, err := a.fed.BehalfOf(t.Context(), u.ID, group)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := a.deliver(id, &attrs)
+			a.wants("group", group, want)
+			if len(c.Groups) != 2 {
+				t.Errorf("%v", c.Groups)
+			}
+		}
+		if _, _, err := a.fed.BehalfOf(t.Context(), a.users["sam"].ID, "research"); coordinator.ErrorKindOf(err) != coordinator.ErrDenied {
+			t.Errorf("a group that the user is not in: %v", err)
+		}
+	})
+}
