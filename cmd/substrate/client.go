@@ -41,6 +41,7 @@ type connection struct {
 	maintenance  apiv1.MaintenanceClient
 	clusters     apiv1.ClustersClient
 	audit        apiv1.AuditClient
+	login        apiv1.LoginClient
 }
 
 // endpoint says where a coordinator is and how it proves itself.
@@ -187,6 +188,7 @@ func dial(e endpoint) (*connection, error) {
 		reservations: apiv1.NewReservationsClient(cc), maintenance: apiv1.NewMaintenanceClient(cc),
 		clusters: apiv1.NewClustersClient(cc),
 		audit:    apiv1.NewAuditClient(cc),
+		login:    apiv1.NewLoginClient(cc),
 	}, nil
 }
 

@@ -147,11 +147,12 @@ func (a *app) contextFor(server string) (savedContext, error) {
 
 func (a *app) loginCommand() *cobra.Command {
 	var name string
+	var browser bool
 	cmd := &cobra.Command{
 		Use:   "login [SERVER]",
 		Short: "Save server and token as a context and use it",
 		Long: "Save server and token as a context and use it. The token comes from --token-file, SUBSTRATE_TOKEN or standard input;\n" +
-			"it is tried before it is saved.",
+			"it is tried before it is saved. With --browser the cluster's identity provider says who you are.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
@@ -160,20 +161,29 @@ func (a *app) loginCommand() *cobra.Command {
 			if a.server == "" && a.env("SUBSTRATE_SERVER") == "" {
 				return usagef("login needs a SERVER")
 			}
-			return a.login(cmd, name)
+			return a.login(cmd, name, browser)
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "", "name of the context (default: the server's host and port)")
+	cmd.Flags().BoolVar(&browser, "browser", false, "log in at the cluster's identity provider, with a code that is typed into a browser")
 	return cmd
 }
 
-func (a *app) login(cmd *cobra.Command, name string) error {
+func (a *app) login(cmd *cobra.Command, name string, browser bool) error {
 	if a.server == "" {
 		a.server = a.env("SUBSTRATE_SERVER")
 	}
 	e, err := a.newLogin()
 	if err != nil {
 		return err
+	}
+	if browser {
+		if a.conn, err = dial(endpoint{server: e.server, ca: e.ca}); err != nil {
+			return err
+		}
+		if e.token, err = a.tokenByBrowser(cmd.Context()); err != nil {
+			return err
+		}
 	}
 	if e.token == "" {
 		if e.token, err = a.askToken(cmd.Context()); err != nil {

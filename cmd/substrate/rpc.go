@@ -236,3 +236,8 @@ func (c *connection) removeNode() rpc[*apiv1.RemoveNodeRequest, *apiv1.RemoveNod
 func (c *connection) listAudit() rpc[*apiv1.ListAuditRequest, *apiv1.ListAuditResponse] {
 	return c.audit.ListAudit
 }
+func (c *connection) getLoginOptions() rpc[*apiv1.GetLoginOptionsRequest, *apiv1.LoginOptions] {
+	return c.login.GetLoginOptions
+}
+
+func (c *connection) logIn() rpc[*apiv1.LogInRequest, *apiv1.LogInResponse] { return c.login.LogIn }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
 )
 
 // Attempt is one login through a browser that has begun. It is kept by who sent the browser away, and used once.
@@ -24,13 +25,13 @@ func (p *Provider) Begin(ctx context.Context, redirect string) (to string, attem
 }
 
 // Finish takes what the browser came back with.
-func (p *Provider) Finish(ctx context.Context, redirect, state, code string, attempt Attempt) (Identity, error) {
+func (p *Provider) Finish(ctx context.Context, redirect, state, code string, attempt Attempt) (auth.External, error) {
 	if state == "" || state != attempt.State {
-		return Identity{}, refused(errors.New("the answer belongs to another login"))
+		return auth.External{}, refused(errors.New("the answer belongs to another login"))
 	}
 	known, err := p.discovered(ctx)
 	if err != nil {
-		return Identity{}, err
+		return auth.External{}, err
 	}
 	within, cancel := context.WithTimeout(oidc.ClientContext(ctx, p.client), answerIn)
 	defer cancel()
@@ -38,13 +39,13 @@ func (p *Provider) Finish(ctx context.Context, redirect, state, code string, att
 	var answered *oauth2.RetrieveError
 	switch {
 	case errors.As(err, &answered):
-		return Identity{}, refused(err)
+		return auth.External{}, refused(err)
 	case err != nil:
-		return Identity{}, coordinator.Errorf(coordinator.ErrUnavailable, "reach the identity provider "+p.cfg.Issuer, "%w", err)
+		return auth.External{}, coordinator.Errorf(coordinator.ErrUnavailable, "reach the identity provider "+p.cfg.Issuer, "%w", err)
 	}
 	raw, ok := token.Extra("id_token").(string)
 	if !ok {
-		return Identity{}, refused(errors.New("the provider gave no ID token"))
+		return auth.External{}, refused(errors.New("the provider gave no ID token"))
 	}
 	return p.Verify(ctx, raw, token.AccessToken, attempt.Nonce)
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
 )
 
 // Config is what has to be known of a provider.
@@ -28,16 +29,6 @@ type Config struct {
 	Scopes       []string // beyond openid
 	// Claims that hold what we want to know. Empty: preferred_username, and none for the others.
 	UsernameClaim, UnixUserClaim, OrganizationClaim, GroupsClaim string
-}
-
-// Identity is who a provider says somebody is. Subject is stable, all else may change.
-type Identity struct {
-	Issuer, Subject string
-	Username        string
-	Email           string // only if the provider has verified it
-	UnixUser        string
-	Organization    string
-	Groups          []string
 }
 
 // Bounds of what a provider may say and how long it may take.
@@ -126,39 +117,39 @@ func (p *Provider) discovered(ctx context.Context) (*oidc.Provider, error) {
 
 // Verify checks an ID token and says who it is about. Claims that it does not hold are asked of the provider with
 // the access token, if there is one. nonce is that of the login, "" where the flow has none.
-func (p *Provider) Verify(ctx context.Context, idToken, accessToken, nonce string) (Identity, error) {
+func (p *Provider) Verify(ctx context.Context, idToken, accessToken, nonce string) (auth.External, error) {
 	if len(idToken) > maxToken || len(accessToken) > maxToken {
-		return Identity{}, refused(errors.New("the token is too long"))
+		return auth.External{}, refused(errors.New("the token is too long"))
 	}
 	known, err := p.discovered(ctx)
 	if err != nil {
-		return Identity{}, err
+		return auth.External{}, err
 	}
 	ctx, cancel := context.WithTimeout(oidc.ClientContext(ctx, p.client), answerIn)
 	defer cancel()
 	token, err := known.VerifierContext(context.WithoutCancel(ctx), &oidc.Config{ClientID: p.cfg.ClientID, Now: p.now}).Verify(ctx, idToken)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return Identity{}, coordinator.Errorf(coordinator.ErrUnavailable, "reach the identity provider "+p.cfg.Issuer, "%w", err)
+		return auth.External{}, coordinator.Errorf(coordinator.ErrUnavailable, "reach the identity provider "+p.cfg.Issuer, "%w", err)
 	case err != nil:
-		return Identity{}, refused(err)
+		return auth.External{}, refused(err)
 	case token.Nonce != nonce:
-		return Identity{}, refused(errors.New("it belongs to another login"))
+		return auth.External{}, refused(errors.New("it belongs to another login"))
 	case p.now().Sub(token.IssuedAt) > freshFor:
-		return Identity{}, refused(fmt.Errorf("it was issued at %s, too long ago for a login", token.IssuedAt.UTC().Format(time.RFC3339)))
+		return auth.External{}, refused(fmt.Errorf("it was issued at %s, too long ago for a login", token.IssuedAt.UTC().Format(time.RFC3339)))
 	}
 	if token.AccessTokenHash != "" && accessToken != "" {
 		if err := token.VerifyAccessToken(accessToken); err != nil {
-			return Identity{}, refused(err)
+			return auth.External{}, refused(err)
 		}
 	}
 	claims := map[string]any{}
 	if err := token.Claims(&claims); err != nil {
-		return Identity{}, refused(err)
+		return auth.External{}, refused(err)
 	}
 	if accessToken != "" && p.lacks(claims) {
 		if err := p.ask(ctx, known, accessToken, token.Subject, claims); err != nil {
-			return Identity{}, err
+			return auth.External{}, err
 		}
 	}
 	return p.identity(token, claims)
@@ -195,10 +186,10 @@ func (p *Provider) ask(ctx context.Context, known *oidc.Provider, accessToken, s
 	return nil
 }
 
-func (p *Provider) identity(token *oidc.IDToken, claims map[string]any) (Identity, error) {
-	id := Identity{Issuer: token.Issuer, Subject: token.Subject}
+func (p *Provider) identity(token *oidc.IDToken, claims map[string]any) (auth.External, error) {
+	id := auth.External{Issuer: token.Issuer, Subject: token.Subject}
 	if id.Subject == "" || len(id.Subject) > maxClaim {
-		return Identity{}, refused(errors.New("it names no subject that can be kept"))
+		return auth.External{}, refused(errors.New("it names no subject that can be kept"))
 	}
 	var err error
 	text := func(name string) string {
@@ -218,7 +209,7 @@ func (p *Provider) identity(token *oidc.IDToken, claims map[string]any) (Identit
 		id.Email = text("email")
 	}
 	if err != nil {
-		return Identity{}, err
+		return auth.External{}, err
 	}
 	id.Groups, err = groups(claims[p.cfg.GroupsClaim])
 	return id, err

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
 )
 
 const redirect = "http://localhost:9999/auth/callback"
@@ -91,7 +92,7 @@ func TestBrowserLogin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Identity{Issuer: srv.URL, Subject: "id2", Username: "test-user2", Email: "test-user2@zitadel.ch"}
+	want := auth.External{Issuer: srv.URL, Subject: "id2", Username: "test-user2", Email: "test-user2@zitadel.ch"}
 	if id.Issuer != want.Issuer || id.Subject != want.Subject || id.Username != want.Username || id.Email != want.Email {
 		t.Errorf("%+v, want %+v", id, want)
 	}
