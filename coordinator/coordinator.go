@@ -185,6 +185,13 @@ type User struct {
 	Created      time.Time      `json:"created"`
 	Set          uint64         `json:"set,omitempty"` // revision of priority and identity
 	Replica      *Replica       `json:"replica,omitempty"`
+	External     *ExternalID    `json:"external,omitempty"` // who it is for an identity provider
+}
+
+// ExternalID is somebody as an identity provider knows them.
+type ExternalID struct {
+	Issuer  string `json:"issuer"`
+	Subject string `json:"subject"`
 }
 
 // Role is what a member of an organisation or of a group may do there.

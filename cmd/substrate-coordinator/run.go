@@ -43,6 +43,7 @@ type settings struct {
 
 	nodeLifetime time.Duration
 	proxies      []string
+	openID       openIDSettings
 }
 
 const environment = "SUBSTRATE_COORDINATOR_"
@@ -81,6 +82,7 @@ func runCommand() *cobra.Command {
 	f.DurationVar(&s.nodeLifetime, "node-certificate-lifetime", 24*time.Hour, "how long a node's certificate counts; agents renew theirs after half of it, and one that was off for longer joins again")
 	f.StringSliceVar(&s.proxies, "trusted-proxy", nil, "address or network of a proxy whose X-Forwarded-For is believed, in limits and the audit log (repeatable)")
 	f.BoolVar(&s.dev, "dev", false, "development: the API speaks plain HTTP and must listen on loopback")
+	s.openID.flags(f)
 	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
 }
@@ -216,7 +218,12 @@ func serveAPI(ctx context.Context, s settings, l net.Listener, eng *engine.Engin
 	if err != nil {
 		return err
 	}
-	handler, err := server.NewAPI(eng, server.APIOptions{Version: version, Now: time.Now, Log: log, Proxies: proxies, Federate: federate, FederationPort: s.federation != ""})
+	openID, err := s.openID.provider()
+	if err != nil {
+		return err
+	}
+	handler, err := server.NewAPI(eng, server.APIOptions{Version: version, Now: time.Now, Log: log, Proxies: proxies, Federate: federate,
+		FederationPort: s.federation != "", OpenID: openID})
 	if err != nil {
 		return err
 	}

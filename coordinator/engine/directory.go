@@ -18,6 +18,7 @@ type directory struct {
 	orgs       map[coordinator.OrganizationID]*organization
 	groups     map[coordinator.GroupID]*coordinator.Group
 	users      map[coordinator.UserID]*coordinator.User
+	externals  map[coordinator.ExternalID]*coordinator.User
 	orgSlugs   *btree.BTreeG[*organization]
 	groupSlugs *btree.BTreeG[*coordinator.Group] // by organisation and slug
 	userNames  *btree.BTreeG[*coordinator.User]  // by organisation, name and id
@@ -30,6 +31,8 @@ func newDirectory() directory {
 		orgs:   map[coordinator.OrganizationID]*organization{},
 		groups: map[coordinator.GroupID]*coordinator.Group{},
 		users:  map[coordinator.UserID]*coordinator.User{},
+
+		externals: map[coordinator.ExternalID]*coordinator.User{},
 		orgSlugs: btree.NewG(treeDegree, func(a, b *organization) bool {
 			return cmp.Or(cmp.Compare(a.Slug, b.Slug), cmp.Compare(a.ID, b.ID)) < 0
 		}),
@@ -60,11 +63,17 @@ func (d *directory) dropGroup(g *coordinator.Group) {
 func (d *directory) addUser(u *coordinator.User) {
 	d.users[u.ID] = u
 	d.userNames.ReplaceOrInsert(u)
+	if u.External != nil {
+		d.externals[*u.External] = u
+	}
 }
 
 func (d *directory) dropUser(u *coordinator.User) {
 	delete(d.users, u.ID)
 	d.userNames.Delete(u)
+	if u.External != nil {
+		delete(d.externals, *u.External)
+	}
 }
 
 // moveUser puts a user into another organisation, "" for none; its groups stay behind.

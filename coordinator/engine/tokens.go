@@ -193,6 +193,16 @@ func (e *Engine) CreateUserToken(ctx context.Context, c Caller, in NewToken) (te
 	return text, out, err
 }
 
+// roomForToken refuses one token too many.
+func (s *state) roomForToken(op string, u *coordinator.User, now time.Time) error {
+	live := slices.DeleteFunc(s.tokensOf(u.ID), func(k auth.UserToken) bool { return k.Expired(now) })
+	if len(live) < maxTokens {
+		return nil
+	}
+	return coordinator.Errorf(coordinator.ErrExhausted, op, "user %s has %d tokens", u.Name, maxTokens).
+		WithHint("revoke one: `substrate user token list` names them")
+}
+
 func (e *Engine) newToken(t *tx, u *coordinator.User, in NewToken) (string, TokenView, error) {
 	const op = "create token"
 	have := t.state.tokensOf(u.ID)
@@ -202,9 +212,8 @@ func (e *Engine) newToken(t *tx, u *coordinator.User, in NewToken) (string, Toke
 			return "", TokenView{}, coordinator.Errorf(coordinator.ErrExists, op, "user %s has one of name %q", u.Name, in.Name)
 		}
 	}
-	if len(have)-len(expired) >= maxTokens {
-		return "", TokenView{}, coordinator.Errorf(coordinator.ErrExhausted, op, "user %s has %d tokens", u.Name, maxTokens).
-			WithHint("revoke one: `substrate user token list` names them")
+	if err := t.state.roomForToken(op, u, t.now); err != nil {
+		return "", TokenView{}, err
 	}
 	text, rec, err := auth.NewUserToken(u.ID, in.Name, in.TTL, t.now, e.opt.Rand)
 	if err != nil {

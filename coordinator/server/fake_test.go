@@ -13,6 +13,7 @@ import (
 // fakeEngine answers through its fields; a field that is not set fails the call.
 type fakeEngine struct {
 	fakeFederation
+	logInFunc               func(context.Context, engine.LogIn) (string, engine.TokenView, error)
 	authenticateFunc        func(context.Context, string) (engine.Caller, error)
 	setConfigFunc           func(context.Context, engine.Caller, engine.SetConfig) (engine.SetConfigResult, error)
 	validateConfigFunc      func(context.Context, string, []byte) strictyaml.Diagnostics
@@ -81,6 +82,13 @@ var _ Engine = (*fakeEngine)(nil)
 
 func unset(method string) error {
 	return coordinator.Errorf(coordinator.ErrUnsupported, "call "+method, "the test does not set it")
+}
+
+func (f *fakeEngine) LogIn(a0 context.Context, a1 engine.LogIn) (string, engine.TokenView, error) {
+	if f.logInFunc == nil {
+		return "", engine.TokenView{}, unset("LogIn")
+	}
+	return f.logInFunc(a0, a1)
 }
 
 func (f *fakeEngine) Authenticate(a0 context.Context, a1 string) (engine.Caller, error) {

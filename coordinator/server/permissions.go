@@ -16,6 +16,9 @@ import (
 // target; the rest is the engine's to decide, which knows whose work or organisation is meant.
 func permissions() auth.Table {
 	table := auth.Table{
+		apiv1.Login_GetLoginOptions_FullMethodName: auth.PermissionPublic,
+		apiv1.Login_LogIn_FullMethodName:           auth.PermissionPublic,
+
 		apiv1.Config_SetConfig_FullMethodName:           auth.PermissionAdminCluster,
 		apiv1.Config_GetConfig_FullMethodName:           auth.PermissionAdminCluster,
 		apiv1.Config_ListConfigRevisions_FullMethodName: auth.PermissionAdminCluster,

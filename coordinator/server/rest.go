@@ -52,7 +52,7 @@ func newGateway(client *grpc.ClientConn) (http.Handler, error) {
 	)
 	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
 		apiv1.RegisterConfigHandler, apiv1.RegisterNodesHandler,
-		apiv1.RegisterWorkflowsHandler, apiv1.RegisterIdentityHandler, apiv1.RegisterAuditHandler,
+		apiv1.RegisterWorkflowsHandler, apiv1.RegisterIdentityHandler, apiv1.RegisterAuditHandler, apiv1.RegisterLoginHandler,
 		apiv1.RegisterReservationsHandler, apiv1.RegisterMaintenanceHandler, apiv1.RegisterClustersHandler,
 	} {
 		// The connection outlives the registration: API.Close closes it.

@@ -15,6 +15,7 @@ import (
 // apart so that a test fakes only what it uses.
 type Engine interface {
 	authAPI
+	loginAPI
 	configAPI
 	planAPI
 	nodeAPI

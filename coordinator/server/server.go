@@ -40,6 +40,7 @@ type APIOptions struct {
 	FederationPort bool
 	// Proxies are the peers whose X-Forwarded-For is believed; nil: nobody's.
 	Proxies []netip.Prefix
+	OpenID  *OpenID   // nil: users have tokens only
 	Rand    io.Reader // for the ids of requests; nil: the system's
 }
 
@@ -87,6 +88,7 @@ func NewAPI(e Engine, o APIOptions) (*API, error) {
 	apiv1.RegisterReservationsServer(a.grpc, reservationService{engine: e})
 	apiv1.RegisterMaintenanceServer(a.grpc, maintenanceService{engine: e})
 	apiv1.RegisterClustersServer(a.grpc, clusterService{federate: o.Federate, engine: e, port: o.FederationPort})
+	apiv1.RegisterLoginServer(a.grpc, loginService{engine: e, openID: o.OpenID, gate: g})
 	apiv1.RegisterAuditServer(a.grpc, auditService{engine: e})
 	if err := checkListed(g.permissions, a.grpc.GetServiceInfo()); err != nil {
 		return nil, err
