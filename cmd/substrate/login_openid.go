@@ -31,7 +31,7 @@ func (a *app) tokenByBrowser(ctx context.Context) (string, error) {
 	ctx = oidc.ClientContext(ctx, &http.Client{Timeout: providerTimeout})
 	known, err := oidc.NewProvider(ctx, p.GetIssuer())
 	if err != nil {
-		return "", failf(exitUnavailable, "", "cannot reach the identity provider %s: %w", p.GetIssuer(), err)
+		return "", failf(exitUnavailable, "", "cannot reach the identity provider %s: %v", p.GetIssuer(), err)
 	}
 	cfg := oauth2.Config{ClientID: p.GetClientId(), ClientSecret: p.GetClientSecret(), Endpoint: known.Endpoint(), Scopes: p.GetScopes()}
 	if !slices.Contains(cfg.Scopes, oidc.ScopeOpenID) {

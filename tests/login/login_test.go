@@ -4,9 +4,7 @@ import (
 	"bufio"
 	"io"
 	"net/http"
-	"net/http/cookiejar"
 	"net/http/httptest"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -22,52 +20,53 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
 
-// provider runs an OpenID provider that has the users test-user@127.0.0.1 and test-user2, and one client.
-func provider(t *testing.T) string {
+// identities is an OpenID provider that has the users id1 and id2, and one client. Its pages for typing a code are not
+// used: who is at the browser speaks to what is behind them.
+type identities struct {
+	issuer string
+	people *storage.Storage
+}
+
+func provider(t *testing.T) identities {
 	t.Helper()
 	var handler http.Handler
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { handler.ServeHTTP(w, r) }))
 	t.Cleanup(srv.Close)
 	storage.RegisterClients(storage.DeviceClient("substrate", "not so secret"))
-	handler = exampleop.SetupServer(srv.URL, storage.NewStorage(storage.NewUserStore(srv.URL)), nil, false)
-	return srv.URL
+	p := identities{srv.URL, storage.NewStorage(storage.NewUserStore(srv.URL))}
+	handler = exampleop.SetupServer(srv.URL, p.people, nil, false)
+	return p
 }
 
-// enter types a code into the provider's pages and allows or denies it.
-func enter(t *testing.T, issuer, code, user, action string) {
+// enter types a code and allows it as a user, or denies it as nobody.
+func (p identities) enter(t *testing.T, code, user string) {
 	t.Helper()
-	jar, err := cookiejar.New(nil)
+	var err error
+	if user == "" {
+		err = p.people.DenyDeviceAuthorization(t.Context(), code)
+	} else {
+		err = p.people.CompleteDeviceAuthorization(t.Context(), code, user)
+	}
 	if err != nil {
 		t.Fatal(err)
-	}
-	c := &http.Client{Jar: jar}
-	res, err := c.PostForm(issuer+"/device/login", url.Values{"user_code": {code}, "username": {user}, "password": {"verysecure"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	res.Body.Close()
-	if res, err = c.Get(issuer + "/device/confirm?action=" + action); err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	if body, err := io.ReadAll(res.Body); err != nil || !strings.Contains(string(body), action) {
-		t.Fatalf("the provider says %s, %v", body, err)
 	}
 }
 
 // logIn runs `substrate login --browser` with a person at the browser, and returns how it ended and what it said.
-func logIn(t *testing.T, c *cluster.Cluster, home, issuer, user, action string) (string, error) {
+func (p identities) logIn(t *testing.T, c *cluster.Cluster, home, user string) (string, error) {
 	t.Helper()
 	cmd := c.CLI("login", "--browser")
 	cmd.Env = append(cmd.Env, "XDG_CONFIG_HOME="+home, "SUBSTRATE_TOKEN=")
-	out, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stdout = io.Discard
+	out, in := io.Pipe()
+	cmd.Stdout, cmd.Stderr = in, in
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan error, 1)
+	go func() {
+		ended <- cmd.Wait()
+		in.Close()
+	}()
 	stuck := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() })
 	defer stuck.Stop()
 	asks := regexp.MustCompile(`enter the code (\S+)$`)
@@ -75,25 +74,25 @@ func logIn(t *testing.T, c *cluster.Cluster, home, issuer, user, action string) 
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		said += lines.Text() + "\n"
 		if m := asks.FindStringSubmatch(lines.Text()); m != nil {
-			enter(t, issuer, m[1], user, action)
+			p.enter(t, m[1], user)
 		}
 	}
-	return said, cmd.Wait()
+	return said, <-ended
 }
 
 // TestDeviceLogin: a person who is known by address gets in by a code, one who is not is refused, and so is one who denies it.
 func TestDeviceLogin(t *testing.T) {
-	issuer := provider(t)
+	p := provider(t)
 	secret := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(secret, []byte("not so secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := cluster.Start(t, cluster.Options{CoordinatorArgs: []string{"--oidc-issuer", issuer, "--oidc-client-id", "substrate", "--oidc-client-secret-file", secret}})
+	c := cluster.Start(t, cluster.Options{CoordinatorArgs: []string{"--oidc-issuer", p.issuer, "--oidc-client-id", "substrate", "--oidc-client-secret-file", secret}})
 	if out, err := c.CLI("user", "create", "tess", "--email", "test-user2@zitadel.ch").CombinedOutput(); err != nil {
 		t.Fatalf("%s", out)
 	}
 	home := t.TempDir()
-	said, err := logIn(t, c, home, issuer, "test-user2", "allowed")
+	said, err := p.logIn(t, c, home, "id2")
 	if err != nil || !strings.Contains(said, " as tess of organization default") {
 		t.Fatalf("%v: %s", err, said)
 	}
@@ -102,10 +101,10 @@ func TestDeviceLogin(t *testing.T) {
 	if out, err := me.CombinedOutput(); err != nil || !strings.Contains(string(out), "tess") {
 		t.Errorf("%v: %s", err, out)
 	}
-	if said, err := logIn(t, c, t.TempDir(), issuer, "test-user2", "denied"); err == nil || !strings.Contains(said, "denied in the browser") {
+	if said, err := p.logIn(t, c, t.TempDir(), ""); err == nil || !strings.Contains(said, "denied in the browser") {
 		t.Errorf("denied: %v: %s", err, said)
 	}
-	if said, err := logIn(t, c, t.TempDir(), issuer, "test-user@127.0.0.1", "allowed"); err == nil || !strings.Contains(said, "nobody here is") {
+	if said, err := p.logIn(t, c, t.TempDir(), "id1"); err == nil || !strings.Contains(said, "nobody here is") {
 		t.Errorf("a stranger: %v: %s", err, said)
 	}
 }
