@@ -136,8 +136,8 @@ func (s *state) heldRoom() map[coordinator.NodeID]room {
 		for i := range h.Shares {
 			node := h.Shares[i].Node
 			want := roomOf(holder)
-			for _, v := range h.Victims { // their room is not free yet
-				if a := s.active[v]; a != nil && a.rank(node) != nil {
+			for _, a := range s.leaving(h) { // their room is not free yet
+				if a.rank(node) != nil {
 					gives := roomOf(a)
 					want.cores, want.gpus = want.cores-min(gives.cores, want.cores), want.gpus-min(gives.gpus, want.gpus)
 				}

@@ -18,8 +18,9 @@ import (
 type holdRecord struct {
 	Definition coordinator.DefinitionID   `json:"definition"`
 	Shares     []heldRecord               `json:"shares"`
-	Victims    []coordinator.AllocationID `json:"victims"` // whose room passes to the holder
-	Told       []toldRecord               `json:"told"`    // those of them that this plan gave notice
+	Victims    []coordinator.AllocationID `json:"victims"`            // whose room passes to the holder
+	Attempts   []uint32                   `json:"attempts,omitempty"` // of the victims: a later attempt is none
+	Told       []toldRecord               `json:"told"`               // those of them that this plan gave notice
 	Since      time.Time                  `json:"since"`
 }
 
@@ -40,11 +41,26 @@ func holdKey(id coordinator.AllocationID) string { return prefixHold + string(id
 
 // hold is a stored hold in the scheduler's terms.
 func (s *state) hold(id coordinator.AllocationID, r *holdRecord) sched.Hold {
-	h := sched.Hold{For: id, Definition: r.Definition, Victims: r.Victims, Since: r.Since}
+	h := sched.Hold{For: id, Definition: r.Definition, Since: r.Since}
+	for _, a := range s.leaving(r) {
+		h.Victims = append(h.Victims, a.id)
+	}
 	for i := range r.Shares {
 		h.Shares = append(h.Shares, s.share(r.Shares[i].Node, &r.Shares[i].shareRecord))
 	}
 	return h
+}
+
+// leaving lists the victims of a hold that have not ended yet.
+func (s *state) leaving(r *holdRecord) []*allocation {
+	var out []*allocation
+	for i, id := range r.Victims {
+		a := s.active[id]
+		if a != nil && (i >= len(r.Attempts) || r.Attempts[i] == a.record.Attempt) { // a record of an earlier version has no attempts
+			out = append(out, a)
+		}
+	}
+	return out
 }
 
 // makeRoom writes a preemption plan: the hold, then the notices (rules 18 to 21).
@@ -58,6 +74,13 @@ func (t *tx) makeRoom(p *sched.Preempt) {
 	for i := range p.Hold.Shares {
 		share := &p.Hold.Shares[i]
 		rec.Shares = append(rec.Shares, heldRecord{Node: share.Node, shareRecord: recordOf(s.nodes[share.Node], share)})
+	}
+	for _, id := range p.Hold.Victims {
+		attempt := uint32(0)
+		if a := s.active[id]; a != nil {
+			attempt = a.record.Attempt
+		}
+		rec.Attempts = append(rec.Attempts, attempt)
 	}
 	for _, v := range p.Victims {
 		if a := s.active[v.ID]; a != nil {

@@ -323,3 +323,52 @@ func (w *holdWatch) holderPlaced(ctx context.Context) bool {
 	})
 	return err == nil && placed
 }
+
+// TestVictimThatIsBack: a victim that ended and started again beside what is held is no victim to the next life either: its
+// room does not pass to the holder, so nobody else starts in what is held.
+func TestVictimThatIsBack(t *testing.T) {
+	st := store.NewMemory()
+	c := newCluster(t, st)
+	c.set(strings.Replace(preemptConfig, "1s", "1h", 1))
+	near, far := newHost("n1", 6, nil), newHost("n2", 8, nil)
+	far.deaf = true
+	c.join(near)
+	awaitNode(t, c, "n1", NodeReady)
+	job := func(class string, cores int, more string) WorkflowView {
+		return c.start(fmt.Sprintf("version: v1\nname: w\njobs: {j: {command: [x], class: %s, resource: {cpu: {cores: %d}}%s}}\n", class, cores, more))
+	}
+	c.awaitStatus(job("on-demand", 1, "").ID, coordinator.StatusRunning)
+	moves := c.awaitStatus(job("batch", 2, ", retry-on-preempt: true").ID, coordinator.StatusRunning)
+	c.join(far)
+	awaitNode(t, c, "n2", NodeReady)
+	stays := c.awaitStatus(job("batch", 4, ", retry-on-preempt: true").ID, coordinator.StatusRunning)
+	gang := job("on-demand", 5, ", multinode: {nodes: 2}")
+	v := c.await(moves.ID, "back", func(v WorkflowView) bool { return v.Jobs[0].Attempt == 2 && v.Status == coordinator.StatusRunning })
+	if !slices.Equal(v.Jobs[0].Nodes, []coordinator.NodeID{"n2"}) {
+		t.Fatalf("it is back on %v", v.Jobs[0].Nodes)
+	}
+	c.close()
+
+	c = newCluster(t, st)
+	c.join(near)
+	leave := c.join(far)
+	awaitNode(t, c, "n1", NodeReady)
+	awaitNode(t, c, "n2", NodeReady)
+	next := job("batch", 2, "")
+	if v := c.await(next.ID, "decided", func(v WorkflowView) bool {
+		r := v.Jobs[0].Reason
+		return v.Status != coordinator.StatusQueued || r != nil && r.Rule != 0
+	}); v.Status != coordinator.StatusQueued {
+		t.Errorf("it is %s on %v, in room that is held", v.Status, v.Jobs[0].Nodes)
+	}
+	leave()
+	far.mu.Lock()
+	for run, end := range far.runs {
+		if strings.HasPrefix(string(run), string(stays.ID)) {
+			*end = RunStatus{Run: run, State: RunEnded, Cause: CauseStopped, Signal: 15, Started: end.Started, Ended: time.Now()}
+		}
+	}
+	far.mu.Unlock()
+	c.join(far)
+	c.awaitStatus(gang.ID, coordinator.StatusRunning)
+}

@@ -16,6 +16,10 @@ func PlacementOf(r Request, st Start, now time.Time) Placement {
 
 // Apply carries a plan out on the snapshot that it was made from, as if nothing came in between.
 func Apply(s Snapshot, p Plan) Snapshot {
+	placed := map[coordinator.AllocationID]bool{} // whoever starts now is nobody's victim
+	for _, p := range s.Placements {
+		placed[p.ID] = true
+	}
 	s.Placements = slices.Clone(s.Placements)
 	started := map[coordinator.AllocationID]bool{}
 	requests := map[coordinator.AllocationID]Request{}
@@ -31,6 +35,9 @@ func Apply(s Snapshot, p Plan) Snapshot {
 		started[d.For] = true
 	}
 	s.Holds = slices.DeleteFunc(slices.Clone(s.Holds), func(h Hold) bool { return started[h.For] })
+	for i := range s.Holds {
+		s.Holds[i].Victims = slices.DeleteFunc(slices.Clone(s.Holds[i].Victims), func(id coordinator.AllocationID) bool { return !placed[id] })
+	}
 	if len(p.Reserves) > 0 {
 		s.Reservations = slices.Clone(s.Reservations)
 		for _, chosen := range p.Reserves {

@@ -114,7 +114,8 @@ func (t *token) sum(counts func(*claim) bool) uint64 {
 	return max(all, lasting+held)
 }
 
-// SetHold tells of a hold that was promised before, as it was stored. What is wrong with it shows at the next decision.
+// SetHold tells of a hold that was promised before, as it was stored, less the victims that have ended since. What is wrong
+// with it shows at the next decision.
 func (s *Scheduler) SetHold(h Hold) {
 	s.DropHold(h.For)
 	s.holds[h.For] = &hold{spec: h}
@@ -175,6 +176,17 @@ func (s *Scheduler) requeue(e *entry) {
 		was.queue.insert(e)
 		was.q.count++
 	}})
+}
+
+// prune forgets victims that have ended: who comes back under the same id is a victim no more, and its room is its own.
+func (s *Scheduler) prune(h *hold) {
+	if s.c.trials > 0 {
+		return // victims do not come back there
+	}
+	ended := func(id coordinator.AllocationID) bool { return s.c.claims[id] == nil }
+	if slices.ContainsFunc(h.spec.Victims, ended) {
+		h.spec.Victims = slices.DeleteFunc(slices.Clone(h.spec.Victims), ended)
+	}
 }
 
 // mark counts a hold at each of its victims that still occupies something.
@@ -243,6 +255,7 @@ func (s *Scheduler) settleHolds() {
 	for _, h := range s.holds {
 		s.lift(h)
 		s.unmark(h)
+		s.prune(h)
 		if h.entry = s.entries[h.spec.For]; h.entry != nil && h.entry.hold != h {
 			h.entry.hold = h
 			s.requeue(h.entry)

@@ -38,7 +38,7 @@ type Hold struct {
 	Definition coordinator.DefinitionID
 	Shares     []Share // by node
 	// Victims are the placements whose room passes to the holder when they end, by id: those that the plan
-	// gave notice, and those that were about to end anyhow.
+	// gave notice, and those that were about to end anyhow. One that has ended and started again is none.
 	Victims []coordinator.AllocationID
 	Since   time.Time
 }

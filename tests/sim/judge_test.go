@@ -241,6 +241,7 @@ func (j *judge) deleted(kind, rest string) {
 	case "workflow", "allocation":
 		j.w.fail("the record of %s %s is deleted", kind, rest)
 	case "hold":
+		j.w.step("nothing is held for %s any more", rest)
 		delete(j.holds, coordinator.AllocationID(rest))
 	}
 }

@@ -108,7 +108,7 @@ func (j *judge) hold(id coordinator.AllocationID, rec *holdRecord, touched map[s
 		j.w.fail("room is held for %s, which does not wait", id)
 		return
 	}
-	j.w.step("room is held for %s: %d victims", id, len(rec.Told))
+	j.w.step("room is held for %s: %d victims, on %v, by the end of %v", id, len(rec.Told), rec.Shares, rec.Victims)
 	for _, v := range rec.Told {
 		run := v.ID.Run(v.Attempt)
 		victim := j.find(v.ID)
