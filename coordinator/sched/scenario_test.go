@@ -92,6 +92,23 @@ func scenarioFiles(t *testing.T) []string {
 	return files
 }
 
+// TestEachRuleIsOnThePage: users find each number that a verdict may carry.
+func TestEachRuleIsOnThePage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/scheduler-rules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile(`(?m)^//\t(\d+)\s+\S`).FindAllStringSubmatch(string(doc), -1) {
+		if n := len(regexp.MustCompile(`(^|[^\d])\*\*`+m[1]+`\.`).FindAll(page, -1)); n != 1 {
+			t.Errorf("rule %s stands %d times on the page of rules", m[1], n)
+		}
+	}
+}
+
 // TestEachSituationIsShown compares the table of situations with the numbers there are and with the scenario files.
 func TestEachSituationIsShown(t *testing.T) {
 	table, err := os.ReadFile("testdata/scenarios/SITUATIONS.md")
