@@ -112,6 +112,9 @@ func (e *Engine) newcomer(t *tx, op string, in LogIn) (*coordinator.User, error)
 	if o == nil {
 		return nil, coordinator.Errorf(coordinator.ErrDenied, op, "the organisation for newcomers, %s, does not exist", in.CreateIn)
 	}
+	if err := t.editable(Caller{}, op, o.Replica); err != nil {
+		return nil, err
+	}
 	g := s.group(o.ID, defaultGroup)
 	if g == nil {
 		return nil, coordinator.Errorf(coordinator.ErrDenied, op, "organisation %s has no group %s", o.Slug, defaultGroup)

@@ -291,6 +291,23 @@ func TestAReplicaIsReadOnlyOnTheCluster(t *testing.T) {
 	})
 }
 
+// TestNobodyJoinsOrLeavesAReplicaOnTheCluster: a user of a federated organisation is removed at the Federate, and is not
+// made by a log-in here.
+func TestNobodyJoinsOrLeavesAReplicaOnTheCluster(t *testing.T) {
+	allied(t, func(t *testing.T, a *alliance) {
+		a.request("rita")
+		err := a.engine.DeleteUser(t.Context(), a.admin, "lab", string(a.users["rita"].ID), false)
+		if coordinator.ErrorKindOf(err) != coordinator.ErrDenied {
+			t.Errorf("removed: %v", err)
+		}
+		in := external("s", "newcomer", "")
+		in.CreateIn = "lab"
+		if _, _, err := a.engine.LogIn(t.Context(), in); coordinator.ErrorKindOf(err) != coordinator.ErrDenied || !strings.Contains(err.Error(), "https://federate.example") {
+			t.Errorf("logged in: %v", err)
+		}
+	})
+}
+
 func TestAChangeMadeOnTheClusterIsOverwrittenByTheNextRefresh(t *testing.T) {
 	allied(t, func(t *testing.T, a *alliance) {
 		a.raise("group", "research", 3)

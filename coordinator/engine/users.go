@@ -269,6 +269,9 @@ func (e *Engine) DeleteUser(ctx context.Context, c Caller, organization, ref str
 		if err := s.mayCurb(c, op, u); err != nil {
 			return err
 		}
+		if err := t.editable(c, op, u.Replica); err != nil {
+			return err
+		}
 		t.delete(prefixUser + string(u.ID))
 		for _, tok := range s.tokensOf(u.ID) { // few: maxTokens
 			delete(s.tokens, tok.ID)
