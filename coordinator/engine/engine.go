@@ -1,5 +1,3 @@
-// Package engine is the one loop that decides and acts: event, decision, durable write, effect.
-// It does not speak the wire; coordinator/server does.
 package engine
 
 import (

@@ -1,0 +1,68 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"substrate/coordinator"
+)
+
+func (s *state) readyNodes(id coordinator.DefinitionID) int {
+	n := 0
+	for _, m := range s.config.members[id] {
+		if m.status() == NodeReady {
+			n++
+		}
+	}
+	return n
+}
+
+// Definitions lists the running configuration's definitions in file order.
+func (e *Engine) Definitions(ctx context.Context) (rev coordinator.Revision, list []DefinitionView, err error) {
+	err = e.view(ctx, func(s *state) {
+		rev = s.config.Revision
+		for _, d := range s.config.Definitions {
+			v := DefinitionView{Definition: d, Nodes: len(s.config.members[d.ID]), Ready: s.readyNodes(d.ID), State: "active", Capacity: d.Hardware}
+			if d.Kind != "static" {
+				v.State = "backend not in this build"
+			}
+			for _, n := range s.config.members[d.ID] {
+				if n.known {
+					hw := n.capacity
+					v.Capacity = &hw
+					break
+				}
+			}
+			list = append(list, v)
+		}
+	})
+	return rev, list, err
+}
+
+// Status is the cluster at a glance.
+func (e *Engine) Status(ctx context.Context) (v StatusView, err error) {
+	err = e.view(ctx, func(s *state) {
+		v = StatusView{ClusterID: s.cluster.ID, Revision: s.config.Revision, NodesTotal: len(s.nodes), Waiting: len(s.queued), Running: len(s.active)}
+		for _, n := range s.sortedNodes() {
+			switch {
+			case n.status() == NodeReady:
+				v.NodesReady++
+			case n.status() == NodeOffline:
+				v.Warnings = append(v.Warnings, fmt.Sprintf("node %s is offline", n.id))
+			}
+			if n.drift != "" {
+				v.Warnings = append(v.Warnings, fmt.Sprintf("node %s: %s", n.id, n.drift))
+			}
+		}
+		for _, w := range s.openWindows {
+			v.Warnings = append(v.Warnings, fmt.Sprintf("maintenance %s of %s from %s to %s: %s", w.id, w.record.scope(), moment(w.record.From), moment(w.record.Until), w.record.Message))
+		}
+		if s.config.Revision == 0 {
+			v.Warnings = append(v.Warnings, "no configuration is set")
+		}
+		if len(v.Warnings) > maxWarnings {
+			v.Warnings = append(v.Warnings[:maxWarnings], "and more")
+		}
+	})
+	return v, err
+}
