@@ -70,7 +70,14 @@ func (c *Current) ClientTLS() *tls.Config {
 // Renew asks for a certificate of a new key and puts both in the place of the present ones, on the disk first and in
 // one step. Cut short at any point, the present identity stays, and the next try asks with the same key again.
 func (c *Current) Renew(ctx context.Context, chance io.Reader, ask func(ctx context.Context, csr []byte) (certificate, ca []byte, err error)) error {
+	before := c.Identity()
 	key, err := PendingKey(c.dir, chance)
+	if err == nil && key.private.Equal(before.key.private) {
+		// Killed between the identity and the end of its pending key: the key is no new one.
+		if err = forgetPending(c.dir); err == nil {
+			key, err = PendingKey(c.dir, chance)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -82,7 +89,6 @@ func (c *Current) Renew(ctx context.Context, chance io.Reader, ask func(ctx cont
 	if err != nil {
 		return err
 	}
-	before := c.Identity()
 	next, err := New(key, certificate, ca, PinOf(before.ca), c.now())
 	if err != nil {
 		return err

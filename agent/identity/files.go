@@ -65,6 +65,10 @@ func (id *Identity) Save(dir string) error {
 	if err := writePrivate(path, data); err != nil {
 		return err
 	}
+	return forgetPending(dir)
+}
+
+func forgetPending(dir string) error {
 	if err := os.Remove(filepath.Join(dir, pendingFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot forget pending key: %w", err)
 	}
@@ -142,7 +146,11 @@ func writePrivate(path string, data []byte) (err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+"-*") // 0600
+	unfinished := "." + filepath.Base(path) + "-*"
+	if err := removeUnfinished(dir, unfinished); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, unfinished) // 0600
 	if err != nil {
 		return err
 	}
@@ -161,6 +169,16 @@ func writePrivate(path string, data []byte) (err error) {
 		return err
 	}
 	return syncDir(dir) // or a power cut could undo the rename
+}
+
+// removeUnfinished removes what an agent left that was killed while it wrote: there are keys in it. Only one agent at a
+// time has the directory.
+func removeUnfinished(dir, pattern string) error {
+	old, err := filepath.Glob(filepath.Join(dir, pattern))
+	for _, path := range old {
+		err = errors.Join(err, os.Remove(path))
+	}
+	return err
 }
 
 func syncDir(dir string) error {

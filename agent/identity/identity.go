@@ -166,11 +166,18 @@ func (id *Identity) Valid(now time.Time) error {
 // Expires is the end of the certificate.
 func (id *Identity) Expires() time.Time { return id.leaf.NotAfter }
 
+// clockSkew is how long before its issue the coordinator lets a certificate begin, for nodes whose clocks are behind.
+const clockSkew = 5 * time.Minute
+
 // renewAt is when to renew: after half of the certificate's life and up to a tenth more, by chance from 0 to 1, so
 // that nodes that joined together do not renew together. What is left of its life is for trying again.
 func (id *Identity) renewAt(chance float64) time.Time {
-	life := id.leaf.NotAfter.Sub(id.leaf.NotBefore)
-	return id.leaf.NotBefore.Add(life/2 + time.Duration(chance*float64(life)/10))
+	issued := id.leaf.NotBefore.Add(clockSkew)
+	if !issued.Before(id.leaf.NotAfter) {
+		issued = id.leaf.NotBefore
+	}
+	life := id.leaf.NotAfter.Sub(issued)
+	return issued.Add(life/2 + time.Duration(chance*float64(life)/10))
 }
 
 func (id *Identity) pool() *x509.CertPool {

@@ -160,8 +160,20 @@ func TestNewChecksTheAnswer(t *testing.T) {
 
 func TestRenewAtAboutHalf(t *testing.T) {
 	id := newIdentity(t, newAuthority(t))
-	if !id.renewAt(0).Equal(start().Add(15*time.Hour)) || !id.renewAt(1).Equal(start().Add(18*time.Hour)) || !id.Expires().Equal(start().Add(30*time.Hour)) {
-		t.Errorf("renew at %s, expires %s", id.renewAt(0), id.Expires())
+	if !id.Expires().Equal(start().Add(30 * time.Hour)) {
+		t.Errorf("expires %s", id.Expires())
+	}
+	for _, life := range []time.Duration{12 * time.Second, time.Minute, time.Hour, 24 * time.Hour, 90 * 24 * time.Hour} {
+		leaf := x509.Certificate{NotBefore: start().Add(-clockSkew), NotAfter: start().Add(life)}
+		id := &Identity{leaf: &leaf}
+		if early, late := id.renewAt(0), id.renewAt(1); !early.Equal(start().Add(life/2)) || !late.Equal(start().Add(life*6/10)) {
+			t.Errorf("with a life of %s: from %s to %s", life, early, late)
+		}
+	}
+	// One that is shorter than the allowance is of another coordinator: all of it is its life.
+	short := &Identity{leaf: &x509.Certificate{NotBefore: start(), NotAfter: start().Add(2 * time.Minute)}}
+	if at := short.renewAt(0); !at.Equal(start().Add(time.Minute)) {
+		t.Errorf("a short one: %s", at)
 	}
 }
 

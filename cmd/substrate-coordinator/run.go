@@ -65,8 +65,8 @@ func runCommand() *cobra.Command {
 			if s.role != roleOrchestrate && s.role != roleFederate {
 				return fmt.Errorf("cannot run in role %q: expected %s or %s", s.role, roleOrchestrate, roleFederate)
 			}
-			if s.nodeLifetime < time.Minute {
-				return fmt.Errorf("cannot run: --node-certificate-lifetime %s is too short to renew in", s.nodeLifetime)
+			if s.nodeLifetime < shortestNodeLifetime {
+				return fmt.Errorf("cannot run: --node-certificate-lifetime %s is too short to renew in, expected at least %s", s.nodeLifetime, shortestNodeLifetime)
 			}
 			return serve(cmd.Context(), s, log)
 		},
@@ -86,6 +86,9 @@ func runCommand() *cobra.Command {
 	f.StringVar(&s.logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
 }
+
+// shortestNodeLifetime leaves an agent a second try, some seconds after the first, before its certificate expires.
+const shortestNodeLifetime = 12 * time.Second
 
 // gcPercent trades memory for processor time: the heap is small beside what a busy coordinator allocates.
 const gcPercent = 300
