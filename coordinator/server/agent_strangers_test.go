@@ -146,34 +146,42 @@ func TestStreamEndsWithItsCertificate(t *testing.T) {
 	}
 }
 
-// TestJoinTokensThatDoNotCount: each gets no certificate and changes no record.
-func TestJoinTokensThatDoNotCount(t *testing.T) {
-	r := startRealAgents(t)
-	ctx := t.Context()
-	make1 := func(in engine.NewJoinToken) (string, string) {
-		t.Helper()
-		text, v, err := r.engine.CreateJoinToken(ctx, r.admin, in)
+// joinTokens are tokens that do not count, and some that do for somebody else.
+type joinTokens struct {
+	good, other, expired, bound, revoked, used, many string
+	csr                                              []byte // of the key that used and many were used with
+}
+
+func (r *realAgents) joinTokens() (j joinTokens) {
+	t := r.t
+	t.Helper()
+	id := ""
+	for to, in := range map[*string]engine.NewJoinToken{&j.good: {}, &j.other: {}, &j.expired: {TTL: time.Minute}, &j.used: {}, &j.many: {Uses: 5},
+		&j.bound: {Binding: auth.Binding{Launch: "launch-1"}}, &j.revoked: {}} {
+		text, v, err := r.engine.CreateJoinToken(t.Context(), r.admin, in)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return text, v.ID
+		if *to = text; to == &j.revoked {
+			id = v.ID
+		}
 	}
-	good, _ := make1(engine.NewJoinToken{})
-	other, _ := make1(engine.NewJoinToken{})
-	expired, _ := make1(engine.NewJoinToken{TTL: time.Minute})
-	bound, _ := make1(engine.NewJoinToken{Binding: auth.Binding{Launch: "launch-1"}})
-	revoked, id := make1(engine.NewJoinToken{})
-	if err := r.engine.RevokeJoinToken(ctx, r.admin, id); err != nil {
+	if err := r.engine.RevokeJoinToken(t.Context(), r.admin, id); err != nil {
 		t.Fatal(err)
 	}
-	used, _ := make1(engine.NewJoinToken{Uses: 1})
-	many, _ := make1(engine.NewJoinToken{Uses: 5})
-	_, sameCSR := newRequest(t)
-	for node, token := range map[string]string{"n1": used, "n2": many} {
-		if _, _, err := r.engine.Join(ctx, engine.JoinRequest{Token: token, Node: node, CSR: sameCSR}); err != nil {
+	_, j.csr = newRequest(t)
+	for node, token := range map[string]string{"n1": j.used, "n2": j.many} {
+		if _, _, err := r.engine.Join(t.Context(), engine.JoinRequest{Token: token, Node: node, CSR: j.csr}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return j
+}
+
+// TestJoinTokensThatDoNotCount: each gets no certificate and changes no record.
+func TestJoinTokensThatDoNotCount(t *testing.T) {
+	r := startRealAgents(t)
+	ctx, j := t.Context(), r.joinTokens()
 	user, _, err := r.engine.CreateUserToken(ctx, r.admin, engine.NewToken{})
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +199,7 @@ func TestJoinTokensThatDoNotCount(t *testing.T) {
 	}
 	receive(t, s)
 	r.ahead.Store(int64(2 * time.Minute))
-	part := func(text string, i int) string { return strings.Split(text, ".")[i] }
+	mixed := strings.Split(j.good, ".")[0] + "." + strings.Split(j.other, ".")[1]
 	_, csr := newRequest(t)
 	before := stored(t, r.store)
 	client := agentv1.NewEnrolmentClient(r.dial(nil))
@@ -202,18 +210,18 @@ func TestJoinTokensThatDoNotCount(t *testing.T) {
 		"none":                        {&agentv1.JoinRequest{Node: "n3", Csr: csr}, codes.Unauthenticated},
 		"a user's":                    {&agentv1.JoinRequest{Token: user, Node: "n3", Csr: csr}, codes.Unauthenticated},
 		"a Federate's":                {&agentv1.JoinRequest{Token: federation, Node: "n3", Csr: csr}, codes.Unauthenticated},
-		"another's secret":            {&agentv1.JoinRequest{Token: part(good, 0) + "." + part(other, 1), Node: "n3", Csr: csr}, codes.Unauthenticated},
-		"used up":                     {&agentv1.JoinRequest{Token: used, Node: "n3", Csr: csr}, codes.Unauthenticated},
-		"used up, the node's own":     {&agentv1.JoinRequest{Token: used, Node: "n1", Csr: csr}, codes.Unauthenticated},
-		"used up, with the key again": {&agentv1.JoinRequest{Token: used, Node: "n3", Csr: sameCSR}, codes.Aborted},
-		"one key, two nodes":          {&agentv1.JoinRequest{Token: many, Node: "n3", Csr: sameCSR}, codes.Aborted},
-		"expired":                     {&agentv1.JoinRequest{Token: expired, Node: "n3", Csr: csr}, codes.Unauthenticated},
-		"revoked":                     {&agentv1.JoinRequest{Token: revoked, Node: "n3", Csr: csr}, codes.Unauthenticated},
-		"of another launch":           {&agentv1.JoinRequest{Token: bound, Node: "n3", Launch: "launch-2", Csr: csr}, codes.PermissionDenied},
-		"of a launch, without one":    {&agentv1.JoinRequest{Token: bound, Node: "n3", Csr: csr}, codes.PermissionDenied},
-		"name of a living node":       {&agentv1.JoinRequest{Token: good, Node: "busy", Csr: csr}, codes.Aborted},
-		"name that is none":           {&agentv1.JoinRequest{Token: good, Node: "n3/../n1", Csr: csr}, codes.InvalidArgument},
-		"no key":                      {&agentv1.JoinRequest{Token: good, Node: "n3", Csr: []byte("x")}, codes.InvalidArgument},
+		"another's secret":            {&agentv1.JoinRequest{Token: mixed, Node: "n3", Csr: csr}, codes.Unauthenticated},
+		"used up":                     {&agentv1.JoinRequest{Token: j.used, Node: "n3", Csr: csr}, codes.Unauthenticated},
+		"used up, the node's own":     {&agentv1.JoinRequest{Token: j.used, Node: "n1", Csr: csr}, codes.Unauthenticated},
+		"used up, with the key again": {&agentv1.JoinRequest{Token: j.used, Node: "n3", Csr: j.csr}, codes.Aborted},
+		"one key, two nodes":          {&agentv1.JoinRequest{Token: j.many, Node: "n3", Csr: j.csr}, codes.Aborted},
+		"expired":                     {&agentv1.JoinRequest{Token: j.expired, Node: "n3", Csr: csr}, codes.Unauthenticated},
+		"revoked":                     {&agentv1.JoinRequest{Token: j.revoked, Node: "n3", Csr: csr}, codes.Unauthenticated},
+		"of another launch":           {&agentv1.JoinRequest{Token: j.bound, Node: "n3", Launch: "launch-2", Csr: csr}, codes.PermissionDenied},
+		"of a launch, without one":    {&agentv1.JoinRequest{Token: j.bound, Node: "n3", Csr: csr}, codes.PermissionDenied},
+		"name of a living node":       {&agentv1.JoinRequest{Token: j.good, Node: "busy", Csr: csr}, codes.Aborted},
+		"name that is none":           {&agentv1.JoinRequest{Token: j.good, Node: "n3/../n1", Csr: csr}, codes.InvalidArgument},
+		"no key":                      {&agentv1.JoinRequest{Token: j.good, Node: "n3", Csr: []byte("x")}, codes.InvalidArgument},
 	} {
 		if answer, err := client.Join(ctx, tt.in); status.Code(err) != tt.want || len(answer.GetCertificate())+len(answer.GetCa()) > 0 {
 			t.Errorf("%s: %v, %v", name, answer, err)
@@ -222,7 +230,7 @@ func TestJoinTokensThatDoNotCount(t *testing.T) {
 	if after := stored(t, r.store); !maps.Equal(before, after) {
 		t.Errorf("records changed: %v", differing(before, after))
 	}
-	if answer, err := client.Join(ctx, &agentv1.JoinRequest{Token: bound, Node: "n3", Launch: "launch-1", Csr: csr}); err != nil || len(answer.GetCertificate()) == 0 {
+	if answer, err := client.Join(ctx, &agentv1.JoinRequest{Token: j.bound, Node: "n3", Launch: "launch-1", Csr: csr}); err != nil || len(answer.GetCertificate()) == 0 {
 		t.Errorf("the launch itself: %v", err)
 	}
 }
