@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -36,6 +37,7 @@ type gate struct {
 	log         *slog.Logger
 	proxies     []netip.Prefix
 	rand        io.Reader
+	recheck     time.Duration // of streams; 0: recheckEvery
 }
 
 type callerKey struct{}
@@ -170,11 +172,24 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 	if err != nil {
 		return err
 	}
-	err = next(srv, callerStream{ss, ctx, g.auth, bearer(ctx)})
+	stop := func() error { return nil }
+	s := callerStream{ServerStream: ss, ctx: ctx}
+	if callerOf(ctx).User != "" {
+		s.auth, s.token = g.auth, bearer(ctx)
+		stop = s.watch(cmp.Or(g.recheck, recheckEvery))
+	}
+	err = next(srv, s)
+	if ended := stop(); ended != nil {
+		return toStatus(ended)
+	}
 	return g.refused(ctx, info.FullMethod, callerOf(ctx), err)
 }
 
-// callerStream is a stream whose context holds the caller. It ends with the caller's token.
+// recheckEvery is how long a stream on which nothing happens may outlive its token.
+const recheckEvery = 10 * time.Second
+
+// callerStream is a stream whose context holds the caller. It ends with the caller's token, and with the rights that
+// it began with.
 type callerStream struct {
 	grpc.ServerStream
 	ctx   context.Context
@@ -182,11 +197,51 @@ type callerStream struct {
 	token string
 }
 
-func (s callerStream) SendMsg(m any) error {
-	if s.auth != nil {
-		if _, err := s.auth.Authenticate(s.ctx, s.token); err != nil {
-			return toStatus(err)
+// check asks whether the token still stands for the caller that the stream began with.
+func (s callerStream) check() error {
+	if s.auth == nil {
+		return nil
+	}
+	now, err := s.auth.Authenticate(s.ctx, s.token)
+	if err != nil {
+		return err
+	}
+	if was := callerOf(s.ctx); now.User != was.User || now.Organization != was.Organization || now.Owner != was.Owner || now.Admin != was.Admin {
+		return coordinator.Errorf(coordinator.ErrUnavailable, "go on with the stream", "the role of user %s changed", was.Name)
+	}
+	return nil
+}
+
+// watch ends the stream's context when the check fails, though there is nothing to send. The function it returns ends
+// the watch and gives the reason why the stream ended, nil if it was another.
+func (s *callerStream) watch(every time.Duration) (stop func() error) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	s.ctx = ctx
+	ended := make(chan error, 1)
+	began := *s
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				if err := began.check(); err != nil {
+					ended <- err
+					cancel()
+					return
+				}
+			}
 		}
+	}()
+	return func() error { cancel(); return <-ended }
+}
+
+func (s callerStream) SendMsg(m any) error {
+	if err := s.check(); err != nil {
+		return toStatus(err)
 	}
 	return s.ServerStream.SendMsg(m)
 }

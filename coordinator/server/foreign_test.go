@@ -55,9 +55,9 @@ func realAPI(t *testing.T) (*API, *engine.Engine, *store.Memory, engine.Caller) 
 	return api, e, st, admin
 }
 
-// invokeAny calls any RPC with the strings that its request has fields for, and returns what came back as text.
-func invokeAny(ctx context.Context, conn *grpc.ClientConn, name string, m protoreflect.MethodDescriptor, words map[string]string) (string, error) {
-	in, out := dynamicpb.NewMessage(m.Input()), dynamicpb.NewMessage(m.Output())
+// requestOf is a request of any RPC with the strings that it has fields for.
+func requestOf(m protoreflect.MethodDescriptor, words map[string]string) *dynamicpb.Message {
+	in := dynamicpb.NewMessage(m.Input())
 	for field, word := range words {
 		f := m.Input().Fields().ByName(protoreflect.Name(field))
 		switch {
@@ -70,6 +70,12 @@ func invokeAny(ctx context.Context, conn *grpc.ClientConn, name string, m protor
 			in.Set(f, protoreflect.ValueOfBytes([]byte(word)))
 		}
 	}
+	return in
+}
+
+// invokeAny calls any RPC with the strings that its request has fields for, and returns what came back as text.
+func invokeAny(ctx context.Context, conn *grpc.ClientConn, name string, m protoreflect.MethodDescriptor, words map[string]string) (string, error) {
+	in, out := requestOf(m, words), dynamicpb.NewMessage(m.Output())
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: m.IsStreamingServer()}, name)
@@ -93,77 +99,110 @@ func invokeAny(ctx context.Context, conn *grpc.ClientConn, name string, m protor
 	}
 }
 
+// hidden is an organisation with a user, a group and work, and strangers of another who know all its ids and names.
+type hidden struct {
+	t       *testing.T
+	api     *API
+	store   *store.Memory
+	words   map[string]string // for fields of requests
+	ids     []string          // for fields that are called id
+	tokens  map[string]string // of strangers
+	secrets []string          // what the strangers did not say themselves
+	before  map[string]string
+}
+
+const hiddenYAML = "version: v1\nname: hidden-work\njobs:\n  hidden-job: {command: [x]}\n"
+
+func newHidden(t *testing.T) *hidden {
+	t.Helper()
+	api, e, st, admin := realAPI(t)
+	h := &hidden{t: t, api: api, store: st, tokens: map[string]string{}}
+	ctx := t.Context()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := e.SetConfig(ctx, admin, engine.SetConfig{File: "c", YAML: []byte("definitions: [{id: any, provisioner: static, provisionerSpec: {condition: \"true\"}}]\n")})
+	must(err)
+	for _, org := range []string{"hidden", "other"} {
+		_, err := e.CreateOrganization(ctx, admin, org, 0)
+		must(err)
+	}
+	victim, err := e.CreateUser(ctx, admin, engine.NewUser{Name: "hidden-user", Email: "hidden@x", Organization: "hidden"})
+	must(err)
+	group, err := e.CreateGroup(ctx, admin, "hidden-group", "hidden", 0)
+	must(err)
+	token, _, err := e.CreateUserToken(ctx, admin, engine.NewToken{User: string(victim.ID)})
+	must(err)
+	caller, err := e.Authenticate(ctx, token)
+	must(err)
+	work, err := e.StartWorkflow(ctx, caller, engine.StartWorkflow{File: "w", YAML: []byte(hiddenYAML)})
+	must(err)
+	for _, role := range []coordinator.Role{coordinator.RoleMember, coordinator.RoleOwner} {
+		u, err := e.CreateUser(ctx, admin, engine.NewUser{Name: "stranger-" + role.String(), Organization: "other", Role: role})
+		must(err)
+		h.tokens[role.String()], _, err = e.CreateUserToken(ctx, admin, engine.NewToken{User: string(u.ID)})
+		must(err)
+	}
+	h.words = map[string]string{"organization": string(victim.Organization), "group": string(group.ID), "user": string(victim.ID),
+		"workflow": string(work.Workflow.ID), "organizations": string(victim.Organization), "token": "x", "name": "x", "role": "owner", "yaml": hiddenYAML, "node": "n1"}
+	h.ids = []string{string(victim.ID), string(work.Workflow.ID), string(work.Workflow.ID) + "/hidden-job", string(victim.Organization), string(group.ID)}
+	for _, secret := range []string{"hidden-user", "hidden-group", "hidden@x", "hidden-work", "\"hidden\""} {
+		if !strings.Contains(hiddenYAML, secret) {
+			h.secrets = append(h.secrets, secret)
+		}
+	}
+	h.before = recordsOf(t, st)
+	return h
+}
+
+// each calls with every id in turn.
+func (h *hidden) each(call func(words map[string]string)) {
+	for _, id := range h.ids {
+		h.words["id"] = id
+		call(h.words)
+	}
+}
+
+func (h *hidden) judge(what, role, answer string) {
+	h.t.Helper()
+	for _, secret := range h.secrets {
+		if strings.Contains(answer, secret) {
+			h.t.Errorf("%s as %s of another organisation tells %s: %s", what, role, secret, answer)
+		}
+	}
+}
+
+func (h *hidden) unchanged() {
+	h.t.Helper()
+	after := recordsOf(h.t, h.store)
+	for key, value := range h.before {
+		if after[key] != value {
+			h.t.Errorf("%s was changed by members of another organisation", key)
+		}
+	}
+}
+
 // TestNoRPCReachesAnotherOrganisation calls every RPC there is, those of tomorrow too, as members and owners of one
 // organisation with the ids and names of another: nothing of it changes, and no answer names what the caller did not.
 func TestNoRPCReachesAnotherOrganisation(t *testing.T) {
-	api, e, st, admin := realAPI(t)
-	ctx := t.Context()
-	yaml := "version: v1\nname: hidden-work\njobs:\n  hidden-job: {command: [x]}\n"
-	if _, err := e.SetConfig(ctx, admin, engine.SetConfig{File: "c", YAML: []byte("definitions: [{id: any, provisioner: static, provisionerSpec: {condition: \"true\"}}]\n")}); err != nil {
-		t.Fatal(err)
-	}
-	for _, org := range []string{"hidden", "other"} {
-		if _, err := e.CreateOrganization(ctx, admin, org, 0); err != nil {
-			t.Fatal(err)
-		}
-	}
-	victim, err := e.CreateUser(ctx, admin, engine.NewUser{Name: "hidden-user", Email: "hidden@x", Organization: "hidden"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	group, err := e.CreateGroup(ctx, admin, "hidden-group", "hidden", 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	login := func(id coordinator.UserID) (engine.Caller, string) {
-		t.Helper()
-		text, _, err := e.CreateUserToken(ctx, admin, engine.NewToken{User: string(id)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := e.Authenticate(ctx, text)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return c, text
-	}
-	caller, _ := login(victim.ID)
-	work, err := e.StartWorkflow(ctx, caller, engine.StartWorkflow{File: "w", YAML: []byte(yaml)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	words := map[string]string{"organization": string(victim.Organization), "group": string(group.ID), "user": string(victim.ID), "id": string(victim.ID),
-		"workflow": string(work.Workflow.ID), "organizations": string(victim.Organization), "token": "x", "name": "x", "role": "owner", "yaml": yaml, "node": "n1"}
-	before := recordsOf(t, st)
-	for _, role := range []coordinator.Role{coordinator.RoleMember, coordinator.RoleOwner} {
-		u, err := e.CreateUser(ctx, admin, engine.NewUser{Name: "stranger-" + role.String(), Organization: "other", Role: role})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, token := login(u.ID)
-		as := metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
-		methods := apiMethods()
+	h := newHidden(t)
+	methods := apiMethods()
+	for role, token := range h.tokens {
+		as := metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+token)
 		for _, name := range slices.Sorted(maps.Keys(methods)) {
 			if _, served := permissions()[name]; !served {
 				continue
 			}
-			for _, id := range []string{string(victim.ID), string(work.Workflow.ID), string(work.Workflow.ID) + "/hidden-job", string(victim.Organization)} {
-				words["id"] = id
-				answer, _ := invokeAny(as, api.client, name, methods[name], words)
-				for _, secret := range []string{"hidden-user", "hidden-group", "hidden@x", "hidden-work", "\"hidden\""} {
-					if strings.Contains(answer, secret) && !strings.Contains(yaml, secret) {
-						t.Errorf("%s as %s of another organisation tells %s: %s", name, role, secret, answer)
-					}
-				}
-			}
+			h.each(func(words map[string]string) {
+				answer, _ := invokeAny(as, h.api.client, name, methods[name], words)
+				h.judge(name, role, answer)
+			})
 		}
 	}
-	after := recordsOf(t, st)
-	for key, value := range before {
-		if after[key] != value {
-			t.Errorf("%s was changed by members of another organisation", key)
-		}
-	}
+	h.unchanged()
 }
 
 // recordsOf are all that is stored of the hidden organisation: what was there before the strangers came, without counters.
