@@ -114,7 +114,9 @@ func (a *app) configurations(args []string) (configs []string, trace string, err
 		}
 	}
 	switch {
-	case len(rest) != 1:
+	case len(rest) == 0:
+		return nil, "", &usageError{"expected one trace, got none"}
+	case len(rest) > 1:
 		return nil, "", &usageError{fmt.Sprintf("expected one trace, got %d: %s", len(rest), strings.Join(rest, ", "))}
 	case a.flags.Compare == "" && len(configs) > 0:
 		return nil, "", &usageError{fmt.Sprintf("%s is no trace: give a configuration with --config, two with --compare", configs[0])}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/rogpeppe/go-internal/diff"
@@ -118,16 +119,17 @@ func storyLine(data []byte, story *txtar.File) int {
 }
 
 func readFile(name string, most int64) ([]byte, error) {
-	info, err := os.Stat(name)
+	f, err := os.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read %s: %w", name, errors.Unwrap(err))
 	}
-	if info.Size() > most {
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, most+1)) // a device tells no size
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", name, errors.Unwrap(err))
+	}
+	if int64(len(data)) > most {
 		return nil, fmt.Errorf("cannot read %s: it is larger than %d bytes", name, most)
-	}
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", name, errors.Unwrap(err))
 	}
 	return data, nil
 }

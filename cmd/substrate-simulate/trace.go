@@ -56,10 +56,8 @@ func (a *app) simulate(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{a.flags.HTML, a.flags.Jobs} { // better now than after minutes
-		if info, err := os.Stat(filepath.Dir(name)); name != "" && (err != nil || !info.IsDir()) {
-			return fmt.Errorf("cannot write %s: there is no directory %s", name, filepath.Dir(name))
-		}
+	if err := a.writable(append(configs, file)); err != nil {
+		return err
 	}
 	inputs := make([]report.Input, len(configs))
 	began := time.Now()
@@ -96,6 +94,49 @@ func (a *app) simulate(ctx context.Context, args []string) error {
 	return a.write(inputs, &out)
 }
 
+// writable refuses reports that could not be written, better now than after minutes, or that would overwrite what is read.
+func (a *app) writable(read []string) error {
+	for _, name := range []string{a.flags.HTML, a.flags.Jobs} {
+		if name == "" {
+			continue
+		}
+		if info, err := os.Stat(filepath.Dir(name)); err != nil || !info.IsDir() {
+			return fmt.Errorf("cannot write %s: there is no directory %s", name, filepath.Dir(name))
+		}
+		for _, other := range read {
+			if other != "" && sameFile(name, other) {
+				return &usageError{fmt.Sprintf("cannot write %s: the simulation reads it", name)}
+			}
+		}
+		_, missing := os.Lstat(name)
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o666) // what is in it stays until there is a report
+		if err != nil {
+			return fmt.Errorf("cannot write %s: %w", name, errors.Unwrap(err))
+		}
+		err = f.Close()
+		if missing != nil { // a simulation that fails leaves no empty report
+			err = cmp.Or(err, os.Remove(name))
+		}
+		if err != nil {
+			return fmt.Errorf("cannot write %s: %w", name, errors.Unwrap(err))
+		}
+	}
+	if a.flags.HTML != "" && a.flags.Jobs != "" && sameFile(a.flags.HTML, a.flags.Jobs) {
+		return &usageError{"--html and --jobs name the same file"}
+	}
+	return nil
+}
+
+// sameFile compares files that are there; what is not there is another one.
+func sameFile(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return filepath.Clean(a) == filepath.Clean(b)
+	}
+	y, err := os.Stat(b)
+	return err == nil && x.Mode().IsRegular() && os.SameFile(x, y)
+}
+
 // shortest is a file's name without its folder, where that tells it from the others.
 func shortest(name string, all []string) string {
 	for _, other := range all {
@@ -118,7 +159,7 @@ func (a *app) trace(file string) (*simulate.Trace, error) {
 	if packed {
 		z, err := gzip.NewReader(f)
 		if err != nil {
-			return nil, fmt.Errorf("cannot read %s: %w", file, err)
+			return nil, fmt.Errorf("cannot read %s: it is not packed with gzip, or is cut off", file)
 		}
 		defer z.Close()
 		r = z
@@ -131,6 +172,9 @@ func (a *app) trace(file string) (*simulate.Trace, error) {
 	case "csv":
 		t, err = simulate.ReadCSV(file, r)
 	default:
+		if a.flags.Format != "" {
+			return nil, &usageError{fmt.Sprintf("unknown format %q, expected swf or csv", a.flags.Format)}
+		}
 		return nil, &usageError{fmt.Sprintf("%s is neither called .swf nor .csv: say what it is with --format", file)}
 	}
 	if err != nil {
@@ -200,7 +244,12 @@ func toFile(name string, write func(io.Writer) error) error {
 		return fmt.Errorf("cannot write %s: %w", name, errors.Unwrap(err))
 	}
 	w := bufio.NewWriter(f)
-	if err := errors.Join(write(w), w.Flush(), f.Close()); err != nil {
+	err = cmp.Or(write(w), w.Flush())
+	err = cmp.Or(err, f.Close())
+	for errors.Unwrap(err) != nil { // the system's own words: the rest names the file again
+		err = errors.Unwrap(err)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot write %s: %w", name, err)
 	}
 	return nil

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -66,6 +68,10 @@ func run(args []string, in io.Reader, out, errOut io.Writer, env func(string) st
 	}
 	if !a.started {
 		err = asUsage(err)
+	}
+	var f *failure
+	if errors.As(err, &f) && f.code == exitUsage && f.hint == seeHelp && cmd.HasParent() {
+		f.hint = "see `" + cmd.CommandPath() + " --help`"
 	}
 	err = a.nearest(ctx, cmd, err)
 	printError(errOut, err)
@@ -125,7 +131,30 @@ func flagError(c *cobra.Command, err error) error {
 			hint = didYouMean("--"+unknown.GetSpecifiedName(), names, hint)
 		}
 	}
+	var bad *pflag.InvalidValueError
+	if errors.As(err, &bad) {
+		var number *strconv.NumError
+		if why := bad.Unwrap(); errors.As(why, &number) {
+			return failf(exitUsage, hint, "cannot run %s: --%s takes %s, got %q", c.CommandPath(), bad.GetFlag().Name,
+				numberOf(bad.GetFlag().Value.Type()), bad.GetValue())
+		}
+	}
 	return failf(exitUsage, hint, "cannot run %s: %v", c.CommandPath(), err)
+}
+
+// numberOf says in words what a flag's type holds.
+func numberOf(kind string) string {
+	switch kind {
+	case "bool":
+		return "true or false"
+	case "uint32":
+		return fmt.Sprintf("a whole number from 0 to %d", uint32(math.MaxUint32))
+	case "uint64":
+		return fmt.Sprintf("a whole number from 0 to %d", uint64(math.MaxUint64))
+	case "int32":
+		return fmt.Sprintf("a whole number from %d to %d", math.MinInt32, math.MaxInt32)
+	}
+	return "a whole number"
 }
 
 // didYouMean is a hint that names the nearest of words before the rest, if one is near.

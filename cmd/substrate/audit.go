@@ -8,9 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"substrate/proto/apiv1"
+	"substrate/strictyaml"
 )
-
-const auditSince = 24 * time.Hour
 
 func (a *app) auditCommand() *cobra.Command {
 	var since string
@@ -38,7 +37,7 @@ func (a *app) auditCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&since, "since", auditSince.String(), "how far back, as 24h, or from when, as 2026-01-31 or 2026-01-31T12:00:00Z")
+	f.StringVar(&since, "since", "24h", "how far back, as 24h or 7d, or from when, as 2026-01-31 or 2026-01-31T12:00:00Z")
 	f.StringVar(&req.User, "user", "", "only what this user did, by name or id; or this node")
 	f.StringVar(&req.Object, "object", "", "only what is about this, by name or id")
 	f.StringVar(&req.Verb, "verb", "", "only this, as UpdateGroup, or a part of it")
@@ -47,7 +46,7 @@ func (a *app) auditCommand() *cobra.Command {
 
 // timeBefore reads a duration back from now, or a time.
 func timeBefore(now time.Time, text string) (time.Time, error) {
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+	if d, err := strictyaml.ParseDuration(text); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
 	for _, layout := range []string{time.RFC3339, time.DateOnly} {
@@ -55,7 +54,7 @@ func timeBefore(now time.Time, text string) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, usagef("--since %s is neither a duration nor a time", text)
+	return time.Time{}, failf(exitUsage, "write 24h, 7d, 2026-01-31 or 2026-01-31T12:00:00Z", "cannot read --since %q: it is neither a duration nor a time", text)
 }
 
 func (a *app) showAudit(r *apiv1.ListAuditResponse) error {

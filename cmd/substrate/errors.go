@@ -105,6 +105,10 @@ func fromRPC(server string, err error) error {
 			f.hint = transportHint(server, cause)
 			f.unconnected = cause != st.Message()
 		}
+	case codes.Internal:
+		if !informed && strings.Contains(st.Message(), "invalid UTF-8") { // the transport refuses to send it
+			f.code, f.message, f.hint = exitUsage, "cannot send the request: a text in it is not UTF-8", "look at the bytes of names and messages on the command line"
+		}
 	case codes.Canceled:
 		f.code, f.message = exitInterrupted, "interrupted"
 	case codes.Unimplemented:

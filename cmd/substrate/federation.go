@@ -189,7 +189,7 @@ func (a *app) federationCommand() *cobra.Command {
 			return nil
 		},
 	}
-	create.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long it is valid")
+	create.Flags().Var(durationFlag(&ttl, time.Hour), "ttl", "how long it is valid")
 	token.AddCommand(create)
 	cmd.AddCommand(token, &cobra.Command{
 		Use: "show", Short: "Show the Federate", Args: cobra.NoArgs,

@@ -39,12 +39,17 @@ func (a *app) announceCommand() *cobra.Command {
 			if strings.TrimSpace(req.GetMessage()) == "" {
 				return usagef("maintenance announce needs --message: what users should know")
 			}
+			if cmd.Flags().Changed("nodes") && strings.Join(req.GetNodes(), "") == "" || cmd.Flags().Changed("definition") && req.GetDefinition() == "" {
+				return failf(exitUsage, "leave out both --nodes and --definition for all nodes", "cannot announce maintenance: --nodes or --definition is given, but empty")
+			}
 			var err error
 			if req.From, req.Until, err = times.read(a.now()); err != nil {
 				return err
 			}
 			if req.IdempotencyKey == "" {
 				req.IdempotencyKey = uuid.NewString() // a retry of the transport tells nothing twice
+			} else if err := times.keyed(); err != nil {
+				return err
 			}
 			r, err := get(cmd.Context(), a, "announcing the maintenance", (*connection).announceMaintenance, req)
 			if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,6 +11,8 @@ import (
 
 	"substrate/strictyaml"
 )
+
+const lastYear = 9999 // that the wire can carry
 
 const momentHint = `write "2026-12-01 08:00" (your time zone), 2026-12-01T08:00:00Z, +7d or "in 2h", or now`
 
@@ -59,10 +62,35 @@ func parseMoment(text string, now time.Time) (time.Time, error) {
 
 // inCalendar keeps to the years that the wire can carry.
 func inCalendar(t time.Time, bad func(string) (time.Time, error)) (time.Time, error) {
-	if y := t.UTC().Year(); y < 1970 || y > 9999 {
-		return bad(fmt.Sprintf("the year %d is not between 1970 and 9999", y))
+	if y := t.UTC().Year(); y < 1970 || y > lastYear {
+		return bad(fmt.Sprintf("the year %d is not between 1970 and %d", y, lastYear))
 	}
 	return t, nil
+}
+
+// lasting is a flag that holds a duration, written as everywhere else: 90m, 4h, 2d.
+type lasting time.Duration
+
+func durationFlag(d *time.Duration, usual time.Duration) *lasting {
+	*d = usual
+	return (*lasting)(d)
+}
+
+func (l *lasting) Type() string { return "duration" }
+func (l *lasting) String() string {
+	if *l == 0 {
+		return "" // no default to show
+	}
+	return time.Duration(*l).String()
+}
+
+func (l *lasting) Set(text string) error {
+	d, err := strictyaml.ParseDuration(text)
+	if err != nil {
+		return errors.New("it is not a duration such as 90m, 4h or 2d")
+	}
+	*l = lasting(d)
+	return nil
 }
 
 // spanFlags are a beginning and an end, or how long it lasts.
@@ -73,6 +101,19 @@ func (s *spanFlags) register(cmd *cobra.Command) {
 	f.StringVar(&s.from, "from", "now", "when it begins: "+strings.TrimPrefix(momentHint, "write "))
 	f.StringVar(&s.until, "until", "", "when it ends, written like --from")
 	f.StringVar(&s.lasts, "for", "", "instead of --until: how long it lasts, such as 4h or 2d")
+}
+
+// keyed refuses an idempotency key for times that are others at each call: the repeated call would be another request.
+func (s *spanFlags) keyed() error {
+	moves := func(text string) bool {
+		word := strings.ToLower(strings.TrimSpace(text))
+		return strings.HasPrefix(word, "+") || strings.HasPrefix(word, "in ")
+	}
+	if moves(s.from) || moves(s.until) || s.lasts != "" && strings.EqualFold(strings.TrimSpace(s.from), "now") {
+		return failf(exitUsage, "give --until, and --from unless it is now, as points in time such as 2026-12-01T08:00:00Z, or leave out the key",
+			"cannot use --idempotency-key with times that are counted from now: the same command asks for other times when it is repeated")
+	}
+	return nil
 }
 
 // read gives the two times; from is nil for now, so that it is the coordinator's.
@@ -95,7 +136,10 @@ func (s *spanFlags) read(now time.Time) (from, until *timestamppb.Timestamp, err
 		if err != nil || d <= 0 {
 			return nil, nil, failf(exitUsage, "write 4h, 90m or 2d", "cannot read the duration %q", printable(s.lasts))
 		}
-		return from, timestamppb.New(begins.Add(d)), nil
+		if ends := begins.Add(d); ends.UTC().Year() <= lastYear {
+			return from, timestamppb.New(ends), nil
+		}
+		return nil, nil, failf(exitUsage, "write 4h, 90m or 2d", "cannot last %s: it would end after the year %d", printable(s.lasts), lastYear)
 	}
 	ends, err := parseMoment(s.until, now)
 	if err == nil && !ends.After(begins) {

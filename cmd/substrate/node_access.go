@@ -36,7 +36,7 @@ func (a *app) joinTokenCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().DurationVar(&ttl, "ttl", time.Hour, "how long it is valid")
+	cmd.Flags().Var(durationFlag(&ttl, time.Hour), "ttl", "how long it is valid")
 	cmd.Flags().Uint32Var(&req.Uses, "uses", 1, "how many machines may use it")
 	cmd.Flags().StringVar(&req.Definition, "definition", "", "machines that use it are of this definition, or of none")
 	cmd.Flags().StringVar(&req.Launch, "launch", "", "only machines whose agents say that they are of this launch may use it")

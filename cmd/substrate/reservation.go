@@ -46,6 +46,8 @@ func (a *app) createReservationCommand() *cobra.Command {
 			}
 			if req.IdempotencyKey == "" {
 				req.IdempotencyKey = uuid.NewString() // a retry of the transport makes nothing twice
+			} else if err := times.keyed(); err != nil {
+				return err
 			}
 			r, err := get(cmd.Context(), a, "making the reservation", (*connection).createReservation, req)
 			if err != nil {

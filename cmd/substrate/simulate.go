@@ -82,10 +82,18 @@ func (a *app) handOver(ctx context.Context, args []string) error {
 	switch {
 	case errors.As(err, &exit) && exit.ExitCode() >= 0:
 		return &failure{code: exit.ExitCode()} // it has said why
+	case errors.As(err, &exit) && brokenPipe(exit):
+		return &failure{code: exitFailed} // nobody reads on
 	case errors.As(err, &exit):
 		return failf(exitFailed, "", "cannot simulate: %s was killed: %s", simulateProgram, strings.TrimSpace(exit.Error()))
 	case err != nil:
 		return fmt.Errorf("cannot run %s: %w", program, err)
 	}
 	return nil
+}
+
+// brokenPipe reports whether a program ended because the reader of its output went away.
+func brokenPipe(exit *exec.ExitError) bool {
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGPIPE
 }

@@ -170,7 +170,7 @@ func (a *app) userTokenCreateCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&req.Organization, "organization", "", "name or id of the user's (default: your own)")
 	cmd.Flags().StringVar(&req.Name, "name", "", "what to call it, say where it is used")
-	cmd.Flags().DurationVar(&ttl, "ttl", 0, "how long it is valid (default: until it is revoked)")
+	cmd.Flags().Var(durationFlag(&ttl, 0), "ttl", "how long it is valid (default: until it is revoked)")
 	return cmd
 }
 

@@ -54,6 +54,11 @@ func (e *Engine) AuditPolicies(ctx context.Context, c Caller, in AuditPolicies) 
 	if err = cmp.Or(err, verr); err != nil {
 		return nil, "", err
 	}
+	if in.Definition != "" && !slices.ContainsFunc(checked.Config.Definitions, func(d coordinator.Definition) bool {
+		return string(d.ID) == string(in.Definition) || string(d.Configured) == string(in.Definition)
+	}) {
+		return nil, "", noSuch(op, "definition", string(in.Definition)).WithHint("see `substrate node provisioner list`")
+	}
 	audit := access.New(checked, func(o coordinator.OrganizationID, d *coordinator.Definition) string { return grants[o](d) })
 	return walkAudit(ctx, audit, owners, from, in)
 }
@@ -116,12 +121,12 @@ func (s *state) owners(c Caller, op, orgRef, groupRef string) ([]access.Owner, e
 	var only *organization
 	if orgRef != "" {
 		if only = s.organization(orgRef, c); only == nil {
-			return nil, noSuch(op, "organization", orgRef)
+			return nil, noSuch(op, "organisation", orgRef)
 		}
 	}
 	if groupRef != "" {
 		if only == nil {
-			return nil, coordinator.Errorf(coordinator.ErrInvalid, op, "a group is named without its organisation")
+			return nil, coordinator.Errorf(coordinator.ErrInvalid, op, "a group is named without its organisation").WithHint("name the organisation, too: --organization")
 		}
 		g := s.group(only.ID, groupRef)
 		if g == nil {

@@ -31,6 +31,7 @@ const (
 	eventStream         = "text/event-stream"
 	idempotencyMetadata = "idempotency-key"
 	lastEventMetadata   = "last-event-id"
+	describedAt         = "the API is described at /v1/openapi.json"
 )
 
 func newGateway(client *grpc.ClientConn) (http.Handler, error) {
@@ -120,7 +121,7 @@ func yamlBody(r *http.Request) error {
 		case v == "":
 		case f == "append_grants" || f == "preemptible":
 			if body[f], err = strconv.ParseBool(v); err != nil {
-				return fmt.Errorf("cannot read the query: %s: %w", f, err)
+				return fmt.Errorf("cannot read the request: query parameter %s: %.40q is neither true nor false", f, v)
 			}
 		default:
 			body[f] = v
@@ -154,6 +155,24 @@ func outgoingHeader(key string) (string, bool) {
 	return "", false
 }
 
+// plainly says in words of our own what the gateway says of a number in the query:
+// `parsing field "page_size": strconv.ParseUint: parsing "-1": invalid syntax`.
+func plainly(message string) string {
+	before, rest, ok := strings.Cut(message, ": strconv.Parse")
+	kind, value, cut := strings.Cut(rest, ": parsing ")
+	if !ok || !cut {
+		return message
+	}
+	expected := "a number that fits"
+	if kind == "Bool" {
+		expected = "true or false"
+	}
+	if i := strings.LastIndex(value, ": "); i >= 0 {
+		value = value[:i]
+	}
+	return fmt.Sprintf("%s: expected %s, got %s", strings.TrimPrefix(before, "parsing "), expected, value)
+}
+
 // lastEventID is where a browser's event source continues.
 func lastEventID(ctx context.Context) (uint64, bool) {
 	md, _ := metadata.FromIncomingContext(ctx)
@@ -184,7 +203,8 @@ func restError(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w 
 		}
 	}
 	if len(st.Details()) == 0 && st.Code() == codes.InvalidArgument { // the gateway could not read the request
-		body.Message = "cannot read the request: " + strings.TrimPrefix(strings.ReplaceAll(body.Message, "\u00a0", " "), "proto: ")
+		body.Message = "cannot read the request: " + plainly(strings.TrimPrefix(strings.ReplaceAll(body.Message, "\u00a0", " "), "proto: "))
+		body.Hint = describedAt
 	}
 	writeError(w, httpStatus(st, r), body)
 }
@@ -193,9 +213,9 @@ func routingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w
 	body := errorBody{Code: "invalid", Message: "cannot read the request: " + http.StatusText(code)}
 	switch code {
 	case http.StatusNotFound:
-		body = errorBody{Code: "not-found", Message: "cannot find " + r.URL.Path + ": no such path", Hint: "the API is described at /v1/openapi.json"}
+		body = errorBody{Code: "not-found", Message: "cannot find " + r.URL.Path + ": no such path", Hint: describedAt}
 	case http.StatusMethodNotAllowed:
-		body = errorBody{Code: "unsupported", Message: "cannot " + r.Method + " " + r.URL.Path + ": no such method here", Hint: "the API is described at /v1/openapi.json"}
+		body = errorBody{Code: "unsupported", Message: "cannot " + r.Method + " " + r.URL.Path + ": no such method here", Hint: describedAt}
 	}
 	writeError(w, code, body)
 }

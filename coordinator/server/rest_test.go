@@ -548,3 +548,20 @@ func TestSourceOf(t *testing.T) {
 		}
 	}
 }
+
+// What the query gets wrong is told without the names of functions.
+func TestQueryErrorsArePlain(t *testing.T) {
+	a := startAPI(t, &fakeEngine{}, true)
+	for query, want := range map[string]string{
+		"page_size=-1":          `"cannot read the request: field \"page_size\": expected a number that fits, got \"-1\""`,
+		"page_size=99999999999": `expected a number that fits, got \"99999999999\"`,
+	} {
+		res, body := a.do("GET", "/v1/workflows?"+query, "", asAdmin)
+		if res.StatusCode != 400 || !strings.Contains(body, want) || strings.Contains(body, "strconv") || !strings.Contains(body, "openapi.json") {
+			t.Errorf("%s: %d %s, wanted %s", query, res.StatusCode, body, want)
+		}
+	}
+	if res, body := a.do("GET", "/v1/queue?mine=perhaps", "", asAdmin); res.StatusCode != 400 || !strings.Contains(body, `expected true or false, got \"perhaps\"`) {
+		t.Errorf("a truth value: %d %s", res.StatusCode, body)
+	}
+}

@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"bufio"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -27,7 +28,8 @@ func podColumns() []string {
 
 // ReadCSV reads a trace with a first line of column names: our own, or those of a table of pods.
 func ReadCSV(file string, r io.Reader) (*Trace, error) {
-	in := csv.NewReader(r)
+	record := &bounded{r: unmarked(r), left: maxLine}
+	in := csv.NewReader(record)
 	in.ReuseRecord = true
 	head, err := in.Read()
 	if errors.Is(err, io.EOF) {
@@ -42,6 +44,7 @@ func ReadCSV(file string, r io.Reader) (*Trace, error) {
 	}
 	t := &Trace{Name: file}
 	for {
+		record.left = maxLine
 		words, err := in.Read()
 		if errors.Is(err, io.EOF) {
 			break
@@ -64,6 +67,31 @@ func ReadCSV(file string, r io.Reader) (*Trace, error) {
 	}
 	t.sorted()
 	return t, nil
+}
+
+// bounded refuses a record that does not end, such as one whose quote is never closed.
+type bounded struct {
+	r    io.Reader
+	left int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.left < 0 {
+		return 0, fmt.Errorf("a record is longer than %d bytes; is there a quote that is not closed?", maxLine)
+	}
+	n, err := b.r.Read(p)
+	b.left -= n
+	return n, err
+}
+
+// unmarked leaves out the mark with which some spreadsheets begin a table.
+func unmarked(r io.Reader) io.Reader {
+	const mark = "\ufeff"
+	in := bufio.NewReader(r)
+	if head, err := in.Peek(len(mark)); err == nil && string(head) == mark {
+		_, _ = in.Discard(len(mark)) // it is in the buffer
+	}
+	return in
 }
 
 func csvError(file string, err error) error {

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -58,7 +59,9 @@ func ReadSWF(file string, r io.Reader) (*Trace, error) {
 			return nil, &InputError{file, n, fmt.Errorf("more than %d jobs", maxJobs)}
 		}
 	}
-	if err := lines.Err(); err != nil {
+	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return nil, &InputError{file, n + 1, fmt.Errorf("the line is longer than %d bytes", maxLine)}
+	} else if err != nil {
 		return nil, &InputError{file, n + 1, err}
 	}
 	t.sorted()

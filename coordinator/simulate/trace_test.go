@@ -37,6 +37,7 @@ func TestReadSWF(t *testing.T) {
 		"not a number":  {"1 NaN 0 5 1 1 -1 1 1 -1 1 1 1 -1 1 -1 -1 -1\n", nil, nil, `f.swf:1: field 2: "NaN" is not a number`},
 		"before time":   {"1 -5 0 5 1 1 -1 1 1 -1 1 1 1 -1 1 -1 -1 -1\n", nil, nil, "f.swf:1: field 2 (submit time): a time must lie between"},
 		"for ever":      {"1 0 0 1e300 1 1 -1 1 1 -1 1 1 1 -1 1 -1 -1 -1\n", nil, nil, "f.swf:1: field 4 (run time): a time must lie between"},
+		"endless":       {"; x\n" + strings.Repeat("1", maxLine+1), nil, nil, "f.swf:2: the line is longer than 1048576 bytes"},
 		"too wide":      {"1 0 0 5 1 1 -1 2e9 1 -1 1 1 1 -1 1 -1 -1 -1\n", nil, nil, "f.swf:1: field 8: 2e+09 processors, at most 1000000"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -71,6 +72,7 @@ func TestReadCSV(t *testing.T) {
 		skip map[string]int
 		err  string
 	}{
+		"marked": {"\ufeffsubmit,run\n5,1h30m\n", []Job{{ID: "2", Line: 2, Submit: 5 * time.Second, Run: 90 * time.Minute, Class: coordinator.ClassOnDemand}}, nil, ""},
 		"least": {"submit,run\n5,1h30m\n", []Job{{ID: "2", Line: 2, Submit: 5 * time.Second, Run: 90 * time.Minute, Class: coordinator.ClassOnDemand}}, nil, ""},
 		"all": {"id,submit,run,walltime,nodes,cores,gpus,memory,class,queue,user,group,priority,preemptible,service\na,0,10,7d,2,4,1,2GiB,batch,q,ann,vision,-3,true,false\n",
 			[]Job{{ID: "a", Line: 2, Run: 10 * time.Second, Walled: 7 * 24 * time.Hour, Nodes: 2, Cores: 4, GPUs: 1, Memory: 2 << 30, Class: coordinator.ClassBatch,
@@ -199,4 +201,20 @@ func FuzzParseNodes(f *testing.F) {
 			t.Error("no nodes and no error")
 		}
 	})
+}
+
+// A quote that is never closed must not have the whole file read into memory.
+func TestReadCSVUnclosedQuote(t *testing.T) {
+	endless := strings.NewReader("submit,run\n1,\"" + strings.Repeat("x", 4*maxLine))
+	_, err := ReadCSV("f.csv", endless)
+	if err == nil || !strings.Contains(err.Error(), "cannot read f.csv: a record is longer than 1048576 bytes") {
+		t.Errorf("got %v", err)
+	}
+	if endless.Len() < 2*maxLine {
+		t.Errorf("%d bytes were left of %d", endless.Len(), 4*maxLine)
+	}
+	long := "submit,run\n" + strings.Repeat("1,2\n", maxLine/2) // many records are longer than one may be
+	if got, err := ReadCSV("f.csv", strings.NewReader(long)); err != nil || len(got.Jobs) != maxLine/2 {
+		t.Errorf("many short records: %v", err)
+	}
 }

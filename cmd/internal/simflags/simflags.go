@@ -3,6 +3,7 @@
 package simflags
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -46,8 +47,8 @@ func (f *Flags) Add(fs *pflag.FlagSet) {
 	fs.Var((*duration)(&f.Skip), "skip", "leave out what was submitted in the first part of the trace, such as 7d")
 	fs.Var((*duration)(&f.Until), "until", "leave out what was submitted after this time, counted from the beginning of the trace")
 	fs.Var((*duration)(&f.TermDelay), "term-delay", "how long work takes to end after SIGTERM")
-	fs.Var((*duration)(&f.AskEvery), "ask-every", "how often those who wait ask again when they will start (default 1h)")
-	fs.Var((*duration)(&f.TickEach), "tick", "how often the queue is looked at though nothing has changed (default 1m)")
+	fs.Var((*every)(&f.AskEvery), "ask-every", "how often those who wait ask again when they will start (default 1h)")
+	fs.Var((*every)(&f.TickEach), "tick", "how often the queue is looked at though nothing has changed (default 1m)")
 	fs.Var(&words{form: "QUEUE=CLASS", set: f.class}, "class", "class of the jobs of a queue (SWF: its number; pods: quality of service); may be repeated")
 	fs.Var(&words{form: "GROUP=NUMBER", set: f.priority}, "priority", "priority of a group; may be repeated")
 	fs.Var(&words{form: "GROUP=GROUP[,GROUP]", set: f.preempt}, "preempts", "whom a group may preempt; may be repeated")
@@ -58,14 +59,30 @@ type duration time.Duration
 
 func (d *duration) String() string {
 	if *d == 0 {
-		return ""
+		return "0" // flags say so where no default is to be shown
 	}
 	return time.Duration(*d).String()
 }
 func (d *duration) Type() string { return "duration" }
 func (d *duration) Set(text string) error {
 	v, err := strictyaml.ParseDuration(text)
+	if err == nil && v < 0 {
+		err = errors.New("a time before the trace makes no sense, expected such as 30s, 4h or 7d")
+	}
 	*d = duration(v)
+	return err
+}
+
+// every is how often something is done in simulated time; 0 stands for the default.
+type every time.Duration
+
+func (e *every) String() string { return (*duration)(e).String() }
+func (e *every) Type() string   { return "duration" }
+func (e *every) Set(text string) error {
+	err := (*duration)(e).Set(text)
+	if err == nil && *e != 0 && time.Duration(*e) < time.Second {
+		err = errors.New("expected at least 1s: a simulation would hardly move")
+	}
 	return err
 }
 
