@@ -25,13 +25,14 @@
 // After every durable group, and at every start, signal and end of a process: no GPU, core, byte or licence twice, by what really
 // runs; GPUs of a run in one fabric; gangs whole; each run begun once on a node, and never without a record; no second copy while the
 // first may live; nothing new on nodes that are closed or lost; no notice before its plan is durable; victims that may be taken by the
-// configuration of the moment, and that are asked once; all of the notice between SIGTERM and SIGKILL; held GPUs for
+// configuration of the moment, that are asked once and not in vain; nobody else's reserved or on-demand work on reserved GPUs; all of the notice between SIGTERM and SIGKILL; held GPUs for
 // their holder alone; nobody takes the room of whom took his; statuses along their ways; ends that are believed are ends that
 // happened; event numbers that grow; workflows that were answered are there. At the end nothing breaks any more, and all that is
 // feasible must end; what is not feasible was refused when it came.
 //
-// Two rules are counted and written to the trace ("LOOK"), and fail nothing yet: by cores and memory alone a victim looks as if it need
-// not go, or held room looks taken. Either may be the judge's coarse sum or a flaw: seeds 10 and 22 show one each.
+// Room is added up by cores, memory, GPUs and licences. What is held must fit beside what stays after every write. Whether a victim has to
+// go is weighed once its whole write is durable, with what was decided before it and without the plans after it; not where less than these sums
+// decides: GPUs, affinity or exclusive use, a definition with reservations, plans of others that backfill respects.
 //
 // # One seed again
 //

@@ -64,6 +64,7 @@ type settings struct {
 	notice   time.Duration
 	minRun   time.Duration
 	licences int
+	backfill string
 	priority priorityForm
 }
 
@@ -108,7 +109,7 @@ func (f *feed) nextSettings() settings {
 		notice: pick(15*time.Second, time.Minute, time.Minute, 2*time.Minute), minRun: pick(0, 0, time.Minute, 10*time.Minute),
 		licences: 2 + rng.IntN(3), priority: priorityForms()[rng.IntN(len(priorityForms()))],
 	}
-	backfill := []string{"none", "easy", "conservative"}[rng.IntN(3)]
+	s.backfill = []string{"none", "easy", "conservative"}[rng.IntN(3)]
 	f.set++
 	s.yaml = fmt.Sprintf(`# number %d
 softwareTokens: {licence: %d}
@@ -120,7 +121,7 @@ scheduler:
   preemptionNotice: %s
   minPreemptionRuntime: %s
   backfill: %s
-`, f.set, s.licences, s.priority.source, s.enabled, s.gap, s.least, s.notice, s.minRun, backfill) + definitionsYAML
+`, f.set, s.licences, s.priority.source, s.enabled, s.gap, s.least, s.notice, s.minRun, s.backfill) + definitionsYAML
 	return s
 }
 
@@ -364,10 +365,14 @@ func (f *feed) devices() string {
 
 func (f *feed) gang() string {
 	rng := f.rng
-	if rng.IntN(2) == 0 {
-		return f.job("gang", fmt.Sprintf("cpu: {cores: %d}, devices: {nvidia.com/gpu: %d}", 1+rng.IntN(10), 1+rng.IntN(3)), "    multinode: {nodes: 2}\n")
+	licence := ""
+	if rng.IntN(3) == 0 {
+		licence = ", tokens: {licence: 1}" // for all of its nodes together
 	}
-	return f.job("gang", fmt.Sprintf("cpu: {cores: %d}", 1+rng.IntN(12)), fmt.Sprintf("    multinode: {nodes: %d}\n", 2+rng.IntN(2)))
+	if rng.IntN(2) == 0 {
+		return f.job("gang", fmt.Sprintf("cpu: {cores: %d}, devices: {nvidia.com/gpu: %d}%s", 1+rng.IntN(10), 1+rng.IntN(3), licence), "    multinode: {nodes: 2}\n")
+	}
+	return f.job("gang", fmt.Sprintf("cpu: {cores: %d}%s", 1+rng.IntN(12), licence), fmt.Sprintf("    multinode: {nodes: %d}\n", 2+rng.IntN(2)))
 }
 
 // job writes one job: what it asks for, what its process does, and the policies around it.

@@ -26,7 +26,9 @@ type judge struct {
 	groups       map[coordinator.GroupID]int32
 	active       map[coordinator.AllocationID]*allocation
 	windows      map[string]windowRecord
-	leaving      map[coordinator.RunID]bool // somebody's plan waits for their end, whether asked for or natural
+	plans        []*plan                           // of the write that is read
+	undone       map[coordinator.AllocationID]bool // holds whose end was decided and is not durable: the write was cut short
+	write        int                               // number of the write that is read
 	reservations map[string]reservationRecord
 	numbers      map[uint64]bool // of events
 	sequence     uint64          // the newest event of an earlier write
@@ -42,7 +44,7 @@ func newJudge(w *world) *judge {
 		holds: map[coordinator.AllocationID]*holdRecord{}, told: map[coordinator.RunID]coordinator.AllocationID{},
 		procs: map[coordinator.RunID]map[string]*process{}, live: map[string]map[coordinator.RunID]*vrun{},
 		taken: map[[2]string]time.Time{}, groups: map[coordinator.GroupID]int32{}, active: map[coordinator.AllocationID]*allocation{},
-		windows: map[string]windowRecord{}, leaving: map[coordinator.RunID]bool{}, reservations: map[string]reservationRecord{}, numbers: map[uint64]bool{}, known: map[string]settings{}}
+		windows: map[string]windowRecord{}, undone: map[coordinator.AllocationID]bool{}, reservations: map[string]reservationRecord{}, numbers: map[uint64]bool{}, known: map[string]settings{}}
 }
 
 // The records as they are on disk; only what is judged.
@@ -59,18 +61,19 @@ type workflowRecord struct {
 }
 
 type allocRecord struct {
-	Status     coordinator.Status `json:"status"`
-	Attempt    uint32             `json:"attempt"`
-	Definition string             `json:"definition"`
-	Ranks      []rankRecord       `json:"ranks"`
-	Placed     time.Time          `json:"placed"`
-	Started    time.Time          `json:"started"`
-	Ended      time.Time          `json:"ended"`
-	Stop       string             `json:"stop"`
-	NoticeEnds time.Time          `json:"notice_ends"`
-	Preempted  uint32             `json:"preempted"`
-	Message    string             `json:"message"`
-	Priorities *struct {
+	Status      coordinator.Status `json:"status"`
+	Attempt     uint32             `json:"attempt"`
+	Definition  string             `json:"definition"`
+	Reservation string             `json:"reservation"`
+	Ranks       []rankRecord       `json:"ranks"`
+	Placed      time.Time          `json:"placed"`
+	Started     time.Time          `json:"started"`
+	Ended       time.Time          `json:"ended"`
+	Stop        string             `json:"stop"`
+	NoticeEnds  time.Time          `json:"notice_ends"`
+	Preempted   uint32             `json:"preempted"`
+	Message     string             `json:"message"`
+	Priorities  *struct {
 		Group int32 `json:"group"`
 	} `json:"priorities"`
 }
@@ -92,6 +95,8 @@ type holdRecord struct {
 		NoticeEnds time.Time                `json:"notice_ends"`
 	} `json:"told"`
 	Since time.Time `json:"since"`
+
+	victims map[coordinator.RunID]bool // in the attempt that they were in when it was laid
 }
 
 type heldShare struct {
@@ -100,8 +105,12 @@ type heldShare struct {
 }
 
 type reservationRecord struct {
-	Definition string    `json:"definition"`
-	Until      time.Time `json:"until"`
+	Definition string      `json:"definition"`
+	Until      time.Time   `json:"until"`
+	Ended      time.Time   `json:"ended"`
+	Shares     []heldShare `json:"shares"`
+
+	since map[string]time.Time // by node and GPU, when it was known to be the reservation's
 }
 
 type windowRecord struct {
@@ -134,6 +143,8 @@ type allocation struct {
 	flow     coordinator.WorkflowID
 	spec     *coordinator.JobSpec
 	record   allocRecord
+	stopped  int       // write that set record.Stop
+	held     time.Time // since when the room was held for it that it was placed in
 }
 
 // waits reports whether it could use what is held for it.
@@ -153,12 +164,20 @@ type process struct {
 	cause    string
 }
 
-// committed reads groups that have become durable. A crash may come between any two of them.
-func (j *judge) committed(groups []store.Group) {
+// committed reads groups that have become durable. A crash may come between any two of them: rest is what it kept from it.
+func (j *judge) committed(groups, rest []store.Group) {
+	j.write++
 	touched := map[string]bool{} // nodes whose room may have changed hands
 	for _, g := range groups {
 		for _, op := range g.Ops {
 			j.read(op, touched)
+		}
+	}
+	for _, g := range rest {
+		for _, op := range g.Ops {
+			if kind, id, _ := strings.Cut(op.Key, "/"); op.Delete && kind == "hold" {
+				j.undone[coordinator.AllocationID(id)] = true
+			}
 		}
 	}
 	for _, n := range j.w.nodes {
@@ -166,6 +185,10 @@ func (j *judge) committed(groups []store.Group) {
 			j.room(n)
 		}
 	}
+	if len(rest) == 0 { // else what was decided before a plan may be missing
+		j.inVain()
+	}
+	j.plans = j.plans[:0]
 	j.sequence = j.newest
 }
 
@@ -207,7 +230,7 @@ func (j *judge) read(op store.Op, touched map[string]bool) {
 	case "reservation":
 		var rec reservationRecord
 		decode(&rec)
-		j.reservations[rest] = rec
+		j.reservation(rest, rec)
 	case "maintenance":
 		var rec windowRecord
 		decode(&rec)
@@ -243,6 +266,7 @@ func (j *judge) deleted(kind, rest string) {
 	case "hold":
 		j.w.step("nothing is held for %s any more", rest)
 		delete(j.holds, coordinator.AllocationID(rest))
+		delete(j.undone, coordinator.AllocationID(rest))
 	}
 }
 
@@ -318,6 +342,9 @@ func (j *judge) allocation(id coordinator.AllocationID, rec allocRecord, touched
 	}
 	was := a.record
 	a.record = rec
+	if rec.Stop != was.Stop || rec.Attempt != was.Attempt {
+		a.stopped = j.write
+	}
 	delete(j.active, id)
 	if rec.Status.Holds() {
 		j.active[id] = a

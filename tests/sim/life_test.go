@@ -199,10 +199,10 @@ func (h *handle) Commit(ctx context.Context, groups []store.Group) (int64, error
 	doom := w.doom
 	w.doom = faultNone
 	if doom == faultNone {
-		return h.apply(ctx, groups)
+		return h.apply(ctx, groups, len(groups))
 	}
 	n := w.store.IntN(len(groups) + 1)
-	if _, err := h.apply(ctx, groups[:n]); err != nil {
+	if _, err := h.apply(ctx, groups, n); err != nil {
 		return 0, err
 	}
 	if doom == faultCrash {
@@ -215,14 +215,14 @@ func (h *handle) Commit(ctx context.Context, groups []store.Group) (int64, error
 	return 0, &store.CommitError{Groups: len(groups), Err: store.ErrUnknown}
 }
 
-// apply makes groups durable and lets the judge read them.
-func (h *handle) apply(ctx context.Context, groups []store.Group) (int64, error) {
-	if len(groups) == 0 {
+// apply makes the first groups durable and lets the judge read them.
+func (h *handle) apply(ctx context.Context, groups []store.Group, n int) (int64, error) {
+	if n == 0 {
 		return 0, nil
 	}
-	rev, err := h.world.disk.Commit(ctx, groups)
+	rev, err := h.world.disk.Commit(ctx, groups[:n])
 	if err == nil {
-		h.world.judge.committed(groups)
+		h.world.judge.committed(groups[:n], groups[n:])
 	}
 	return rev, err
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/big"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -278,7 +279,7 @@ func (l *link) serve(method string) {
 	req := &http.Request{
 		Method: http.MethodPost, ProtoMajor: 2, URL: &url.URL{Path: method}, RemoteAddr: "192.0.2.1:1",
 		Header: http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}},
-		TLS:    &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: l.node.id}}}}},
+		TLS:    &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{l.node.certificate()}}},
 		Body:   &requestBody{pipe: l.up, gone: cancel, done: make(chan struct{})},
 	}
 	out := &responseWriter{pipe: l.down, header: http.Header{}}
@@ -421,4 +422,10 @@ func (l *link) vanish(rng *rand.Rand) {
 	l.down.silence()
 	l.up.cut(quiet(), errBroken)
 	l.down.cut(quiet(), errStalled)
+}
+
+// certificate is what the node shows; it outlasts the simulation.
+func (n *vnode) certificate() *x509.Certificate {
+	began := n.world.began
+	return &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: n.id}, NotBefore: began, NotAfter: began.AddDate(1, 0, 0)}
 }

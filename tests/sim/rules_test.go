@@ -14,6 +14,9 @@ import (
 // placed judges a start that has been decided (rules 4 to 9 and 25, as far as records tell).
 func (j *judge) placed(a *allocation, was allocRecord) {
 	j.w.count("placements")
+	if a.held = (time.Time{}); j.holds[a.id] != nil {
+		a.held = j.holds[a.id].Since
+	}
 	if n := int(max(a.spec.Nodes, 1)); len(a.record.Ranks) != n {
 		j.w.fail("%s is placed on %d of %d nodes", a.id, len(a.record.Ranks), n)
 	}
@@ -94,13 +97,16 @@ func (j *judge) hold(id coordinator.AllocationID, rec *holdRecord, touched map[s
 	for _, s := range rec.Shares {
 		touched[s.Node] = true
 	}
+	delete(j.undone, id)
 	if was != nil && was.Since.Equal(rec.Since) {
+		rec.victims = was.victims
 		return // written again after an outcome that was not told
 	}
 	j.w.count("plans")
+	rec.victims = map[coordinator.RunID]bool{}
 	for _, v := range rec.Victims {
 		if a := j.find(v); a != nil {
-			j.leaving[a.run()] = true
+			rec.victims[a.run()] = true
 		}
 	}
 	holder := j.find(id)
@@ -108,6 +114,8 @@ func (j *judge) hold(id coordinator.AllocationID, rec *holdRecord, touched map[s
 		j.w.fail("room is held for %s, which does not wait", id)
 		return
 	}
+	p := &plan{holder: holder, held: rec, told: map[coordinator.RunID]*allocation{}}
+	j.plans = append(j.plans, p)
 	j.w.step("room is held for %s: %d victims, on %v, by the end of %v", id, len(rec.Told), rec.Shares, rec.Victims)
 	for _, v := range rec.Told {
 		run := v.ID.Run(v.Attempt)
@@ -126,11 +134,7 @@ func (j *judge) hold(id coordinator.AllocationID, rec *holdRecord, touched map[s
 		if why := j.spared(holder, victim, rec.Since); why != "" {
 			j.w.fail("%s must not go for %s: %s", run, id, why)
 		}
-		if !j.needed(holder, rec, victim) { // counts alone do not tell: see the package comment
-			j.w.count("victims to look at")
-			j.w.step("LOOK: %s need not go for %s by counts", run, id)
-		}
-
+		p.told[run] = victim
 	}
 }
 
@@ -181,125 +185,6 @@ func (j *judge) priority(a *allocation, at time.Time) float64 {
 		"workflow_priority": float64(a.workflow.Spec.Priority), "age_seconds": at.Sub(a.workflow.Submitted).Seconds(),
 		"gpus": float64(a.spec.Resources.Devices["nvidia.com/gpu"]) * nodes,
 	})
-}
-
-// needed: with the victim still there, what is held would not fit.
-func (j *judge) needed(holder *allocation, h *holdRecord, victim *allocation) bool {
-	for _, s := range h.Shares {
-		n := j.w.node(s.Node)
-		i := slices.IndexFunc(victim.record.Ranks, func(r rankRecord) bool { return r.Node == s.Node })
-		if n == nil || i < 0 {
-			continue
-		}
-		if slices.ContainsFunc(victim.record.Ranks[i].Devices, func(g string) bool { return slices.Contains(s.Devices, g) }) {
-			return true
-		}
-		if holder.spec.Resources.Exclusive != coordinator.ExclusiveNone || victim.spec.Resources.Exclusive != coordinator.ExclusiveNone ||
-			holder.spec.Resources.Affinity != coordinator.AffinityNone || len(s.Devices) > 0 || j.reserved(n) {
-			return true // shares of domains and the cores near GPUs are finer than what is added up here
-		}
-		need := j.load(n, func(a *allocation) bool {
-			return a == victim || a.record.Stop == "" && !slices.Contains(h.Victims, a.id)
-		})
-		for other, oh := range j.holds {
-			if a := j.find(other); a != nil && a.waits() && slices.ContainsFunc(oh.Shares, func(o heldShare) bool { return o.Node == s.Node }) {
-				need.add(a) // the holder's own is among them
-			}
-		}
-		if !need.fits(n.machine) {
-			return true
-		}
-	}
-	return holder.spec.Resources.Tokens["licence"] > 0 && victim.spec.Resources.Tokens["licence"] > 0
-}
-
-// reserved reports whether something of a node's definition is, or will be, kept for somebody.
-func (j *judge) reserved(n *vnode) bool {
-	for _, r := range j.reservations {
-		if r.Definition == n.definition && r.Until.After(time.Now()) {
-			return true
-		}
-	}
-	return false
-}
-
-// load is what is taken of a node.
-type load struct {
-	cores  int
-	memory uint64
-	gpus   int
-}
-
-func (l *load) add(a *allocation) {
-	r := a.spec.Resources
-	l.cores += int(r.Cores)
-	l.memory += uint64(r.TotalMemory())
-	l.gpus += int(r.Devices["nvidia.com/gpu"])
-}
-
-func (l load) fits(m *machine) bool {
-	return l.cores <= m.cores && l.memory <= m.memory && l.gpus <= m.gpus()
-}
-
-func (j *judge) load(n *vnode, counts func(*allocation) bool) (l load) {
-	for _, a := range j.active {
-		if p := j.procs[a.run()][n.id]; p != nil && !p.ended.IsZero() {
-			continue // whatever the record still says
-		}
-		if slices.ContainsFunc(a.record.Ranks, func(r rankRecord) bool { return r.Node == n.id }) && counts(a) {
-			l.add(a)
-		}
-	}
-	return l
-}
-
-// room adds up what the records of a node promise, after a whole write: once what runs, and once what would run when
-// all that is asked to go has gone.
-func (j *judge) room(n *vnode) {
-	all := j.load(n, func(*allocation) bool { return true })
-	if !all.fits(n.machine) {
-		j.w.fail("the records promise %+v of %s", all, n.id)
-	}
-	used := map[string]coordinator.AllocationID{}
-	for _, a := range j.active {
-		for _, r := range a.record.Ranks {
-			if p := j.procs[a.run()][n.id]; p != nil && !p.ended.IsZero() {
-				continue
-			}
-			for _, g := range r.Devices {
-				if r.Node == n.id && used[g] != "" {
-					j.w.fail("the records give GPU %s of %s to %s and to %s", g, n.id, used[g], a.id)
-				}
-				if r.Node == n.id {
-					used[g] = a.id
-				}
-			}
-		}
-	}
-	going := map[coordinator.AllocationID]bool{}
-	held := false
-	for _, h := range j.holds {
-		for _, v := range h.Victims {
-			going[v] = true
-		}
-	}
-	after := j.load(n, func(a *allocation) bool { return a.record.Stop == "" && !going[a.id] && !j.leaving[a.run()] })
-	for holder, h := range j.holds {
-		a := j.find(holder)
-		if a == nil || !a.waits() {
-			continue
-		}
-		for _, s := range h.Shares {
-			if s.Node == n.id {
-				held = true
-				after.add(a)
-			}
-		}
-	}
-	if held && !after.fits(n.machine) {
-		j.w.count("holds to look at") // counts alone do not tell: see the package comment
-		j.w.step("LOOK: what is held on %s does not fit beside what stays: %+v", n.id, after)
-	}
 }
 
 // event: numbers are unique and grow from write to write; a preemption tells all that its verdict follows from.

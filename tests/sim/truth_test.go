@@ -57,6 +57,7 @@ func (j *judge) processBegan(r *vrun) {
 	j.crowded(n, r)
 	j.copies(a, r)
 	j.licences(r)
+	j.foreign(a, r)
 }
 
 // crowded: no GPU, core or byte twice.
