@@ -25,8 +25,8 @@
 // After every durable group, and at every start, signal and end of a process: no GPU, core, byte or licence twice, by what really
 // runs; GPUs of a run in one fabric; gangs whole; each run begun once on a node, and never without a record; no second copy while the
 // first may live; nothing new on nodes that are closed or lost; no notice before its plan is durable; victims that may be taken by the
-// configuration of the moment, that are asked once and not in vain; nobody else's reserved or on-demand work on reserved GPUs; all of the notice between SIGTERM and SIGKILL; held GPUs for
-// their holder alone; nobody takes the room of whom took his; statuses along their ways; ends that are believed are ends that
+// configuration of the moment, that are asked once and not in vain; nobody else's reserved or on-demand work on reserved
+// GPUs; all of the notice between SIGTERM and SIGKILL; held GPUs for their holder alone; nobody takes the room of whom took his; statuses along their ways; ends that are believed are ends that
 // happened; event numbers that grow; workflows that were answered are there. At the end nothing breaks any more, and all that is
 // feasible must end; what is not feasible was refused when it came.
 //
@@ -41,7 +41,7 @@
 //	make sim SEEDS=200 HOURS=100  longer
 //
 // A seed that breaks a rule prints the rule, the virtual time and the last steps. Same seed, same binary, same way: all chance is
-// drawn from the seed in streams of their own, each message arrives at a moment of its own, and a process of one thread without
-// collector runs it. Goroutines that are due at the same instant are still ordered by the Go scheduler, so on a busy machine one run of
+// drawn from the seed in streams of their own, each message arrives at a moment of its own, and a process of one thread runs it,
+// whose collector runs at set times. Goroutines that are due at the same instant are still ordered by the Go scheduler, so on a busy machine one run of
 // many may differ in a few milliseconds; the digest adds up the steps of an instant, so that their order does not count.
 package sim

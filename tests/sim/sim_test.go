@@ -328,7 +328,7 @@ func TestSeed(t *testing.T) {
 	if *seedFlag == 0 {
 		t.Skip("simulates what -seed says; TestSeeds simulates many")
 	}
-	// One thread, and no collector that changes who runs next: the same seed takes the same way.
+	// One thread, and no collector at times of its own (see sweep): the same seed takes the same way.
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(memoryLimit)
