@@ -38,7 +38,21 @@ func (c *cluster) user(in NewUser) (UserView, Caller) {
 
 // may is what each caller gets from a method: + done, d denied, h told that there is no such thing,
 // u told to log in, i refused in the diagnostics of a file.
-type may struct{ nobody, colleague, stranger, owner, admin rune }
+type may struct {
+	nobody, colleague, stranger, owner, admin rune
+	orgOwner, groupOwner                      rune // of her organisation, of her group; without a word as a colleague
+	everyOwner                                bool // those of other organisations too
+}
+
+func row(nobody, colleague, stranger, owner, admin rune) may {
+	return may{nobody, colleague, stranger, owner, admin, colleague, colleague, false}
+}
+
+// owners are the rights of those who own her organisation and her group. Owners elsewhere are always strangers.
+func (m may) owners(org, group rune) may {
+	m.orgOwner, m.groupOwner = org, group
+	return m
+}
 
 func outcomeOf(err error) rune {
 	if err == nil {
@@ -68,6 +82,33 @@ func permissionCases(work WorkflowView, ann UserView) []permissionCase {
 	return slices.Concat(clusterCases(), grantCases(), nodeCases(), identityCases(ann), memberCases(), tokenCases(ann), workCases(work), calendarCases())
 }
 
+// farOwner is what an owner of another organisation gets: its own part of what every owner sees a part of.
+func (m may) farOwner() rune {
+	if m.everyOwner {
+		return m.orgOwner
+	}
+	return m.stranger
+}
+
+// owners logs in an owner of an organisation and one of a group in it.
+func (c *cluster) owners(org, group, prefix string) (ofOrg, ofGroup Caller) {
+	c.t.Helper()
+	_, ofOrg = c.user(NewUser{Name: prefix + "org-owner", Organization: org, Role: coordinator.RoleOwner})
+	u, _ := c.user(NewUser{Name: prefix + "group-owner", Organization: org, Groups: []string{group}})
+	change := MemberChange{Organization: org, Group: group, User: u.Name, Role: coordinator.RoleOwner}
+	if _, err := c.engine.SetMembership(c.t.Context(), c.admin, change); err != nil {
+		c.t.Fatal(err)
+	}
+	token, err := c.token(c.admin, string(u.ID))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if ofGroup, err = c.engine.Authenticate(c.t.Context(), token); err != nil || len(ofGroup.Owns) != 1 {
+		c.t.Fatalf("%+v, %v", ofGroup, err)
+	}
+	return ofOrg, ofGroup
+}
+
 // TestPermissions asks every method that acts for a caller, as everybody.
 func TestPermissions(t *testing.T) {
 	c := newCluster(t, store.NewMemory())
@@ -75,12 +116,16 @@ func TestPermissions(t *testing.T) {
 	if _, err := c.engine.CreateOrganization(t.Context(), c.admin, "other", 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.engine.CreateGroup(t.Context(), c.admin, "lab", firstOrg, 0); err != nil {
-		t.Fatal(err)
+	for group, org := range map[string]string{"lab": firstOrg, "far-lab": "other"} {
+		if _, err := c.engine.CreateGroup(t.Context(), c.admin, group, org, 0); err != nil {
+			t.Fatal(err)
+		}
 	}
 	ann, owner := c.user(NewUser{Name: "ann", Groups: []string{"lab"}})
 	_, colleague := c.user(NewUser{Name: "bob"})
 	_, stranger := c.user(NewUser{Name: "cid", Organization: "other"})
+	orgOwner, groupOwner := c.owners(firstOrg, "lab", "own-")
+	farOrgOwner, farGroupOwner := c.owners("other", "far-lab", "far-")
 	c.join(newHost("n1", 4, nil))
 	started, err := c.engine.StartWorkflow(t.Context(), owner, StartWorkflow{YAML: []byte(oneJob), File: "w"})
 	if err != nil {
@@ -99,6 +144,8 @@ func TestPermissions(t *testing.T) {
 			{"nobody", Caller{}, tt.want.nobody}, {"a flag without a user", Caller{Principal: auth.Principal{Admin: true, Organization: owner.Organization}}, tt.want.nobody},
 			{"colleague", colleague, tt.want.colleague}, {"stranger", stranger, tt.want.stranger},
 			{"owner", owner, tt.want.owner}, {"admin", c.admin, tt.want.admin},
+			{"owner of the organisation", orgOwner, tt.want.orgOwner}, {"owner of the group", groupOwner, tt.want.groupOwner},
+			{"owner of another organisation", farOrgOwner, tt.want.farOwner()}, {"owner of a group there", farGroupOwner, tt.want.stranger},
 		} {
 			if err := tt.call(t.Context(), c.engine, who.caller); outcomeOf(err) != who.want {
 				t.Errorf("%s as %s: %v, want %c", tt.method, who.name, err, who.want)

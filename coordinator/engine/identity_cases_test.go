@@ -11,7 +11,7 @@ import (
 )
 
 func clusterCases() []permissionCase {
-	adminOnly := may{'u', 'd', 'd', 'd', '+'}
+	adminOnly := row('u', 'd', 'd', 'd', '+')
 	return []permissionCase{
 		{"SetConfig", func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.SetConfig(ctx, c, SetConfig{YAML: []byte(plainConfig), File: "c"})
@@ -42,7 +42,7 @@ func clusterCases() []permissionCase {
 		{"Organizations", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.Organizations(ctx, c, Page{})
 			return err
-		}, may{'u', '+', '+', '+', '+'}},
+		}, row('u', '+', '+', '+', '+')},
 		{"CreateOrganization", func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.CreateOrganization(ctx, c, "made", 0)
 			return err
@@ -55,7 +55,7 @@ func clusterCases() []permissionCase {
 }
 
 func grantCases() []permissionCase {
-	adminOnly, notHere := may{'u', 'd', 'd', 'd', '+'}, may{'u', 'd', 'd', 'd', '?'} // of a Federate, which this cluster is not
+	adminOnly, notHere := row('u', 'd', 'd', 'd', '+'), row('u', 'd', 'd', 'd', '?') // of a Federate, which this cluster is not
 	return []permissionCase{
 		{"SetGrant", func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.SetGrant(ctx, c, firstOrg, []string{"small"})
@@ -65,12 +65,12 @@ func grantCases() []permissionCase {
 			_, err := e.AppendDefinitions(ctx, c, []string{"small"}, nil, true)
 			return err
 		}, adminOnly},
-		{"Federate", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Federate(ctx, c); return err }, may{'u', 'd', 'd', 'd', 'h'}},
+		{"Federate", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Federate(ctx, c); return err }, row('u', 'd', 'd', 'd', 'h')},
 		{"CreateFederationToken", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.CreateFederationToken(ctx, c, 0)
 			return err
 		}, adminOnly},
-		{"ForgetFederate", func(ctx context.Context, e *Engine, c Caller) error { return e.ForgetFederate(ctx, c) }, may{'u', 'd', 'd', 'd', 'h'}},
+		{"ForgetFederate", func(ctx context.Context, e *Engine, c Caller) error { return e.ForgetFederate(ctx, c) }, row('u', 'd', 'd', 'd', 'h')},
 		{"BeginMember", func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.BeginMember(ctx, c, "east", "east:1")
 			return err
@@ -91,7 +91,9 @@ func grantCases() []permissionCase {
 }
 
 func nodeCases() []permissionCase {
-	adminOnly := may{'u', 'd', 'd', 'd', '+'}
+	everyOwner := row('u', 'd', 'd', 'd', '+').owners('+', 'd') // its organisation's part
+	everyOwner.everyOwner = true
+	adminOnly := row('u', 'd', 'd', 'd', '+')
 	return []permissionCase{
 		{"JoinTokens", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.JoinTokens(ctx, c, Page{})
@@ -110,12 +112,12 @@ func nodeCases() []permissionCase {
 		{"Audit", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.Audit(ctx, c, AuditFilter{}, Page{})
 			return err
-		}, adminOnly},
+		}, everyOwner},
 		{"Nodes", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.Nodes(ctx, c, "", Page{})
 			return err
-		}, may{'+', '+', '+', '+', '+'}},
-		{"Node", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Node(ctx, c, "n1"); return err }, may{'+', '+', '+', '+', '+'}},
+		}, row('+', '+', '+', '+', '+')},
+		{"Node", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Node(ctx, c, "n1"); return err }, row('+', '+', '+', '+', '+')},
 	}
 }
 
@@ -128,11 +130,11 @@ func missing(err error) error {
 }
 
 func identityCases(ann UserView) []permissionCase {
-	reads, manages := may{'u', '+', 'h', '+', '+'}, may{'u', 'd', 'h', 'd', '+'}
+	reads, manages := row('u', '+', 'h', '+', '+'), row('u', 'd', 'h', 'd', '+').owners('+', 'd')
 	n := 0
 	name := func() string { n++; return fmt.Sprint("made-", n) }
 	return []permissionCase{
-		{"WhoAmI", func(ctx context.Context, e *Engine, c Caller) error { _, _, err := e.WhoAmI(ctx, c); return err }, may{'u', '+', '+', '+', '+'}},
+		{"WhoAmI", func(ctx context.Context, e *Engine, c Caller) error { _, _, err := e.WhoAmI(ctx, c); return err }, row('u', '+', '+', '+', '+')},
 		{"Groups", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.Groups(ctx, c, firstOrg, Page{})
 			return err
@@ -140,7 +142,7 @@ func identityCases(ann UserView) []permissionCase {
 		{"Groups of one's own", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.Groups(ctx, c, "", Page{})
 			return err
-		}, may{'u', '+', '+', '+', '+'}},
+		}, row('u', '+', '+', '+', '+')},
 		{"Users", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.Users(ctx, c, UserFilter{Organization: firstOrg}, Page{})
 			return err
@@ -172,12 +174,13 @@ func identityCases(ann UserView) []permissionCase {
 		{"UseGroup", func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.UseGroup(ctx, c, "lab")
 			return err
-		}, may{'u', 'd', 'd', '+', 'd'}},
+		}, row('u', 'd', 'd', '+', 'd').owners('d', '+')},
 	}
 }
 
 func memberCases() []permissionCase {
-	manages := may{'u', 'd', 'h', 'd', '+'}
+	manages, inGroup := row('u', 'd', 'h', 'd', '+').owners('+', 'd'), row('u', 'd', 'h', 'd', '+').owners('+', '+')
+	maker := Caller{Principal: auth.Principal{User: "maker", Name: "maker", Admin: true}} // of what is then removed
 	n := 0
 	name := func() string { n++; return fmt.Sprint("member-", n) }
 	return []permissionCase{
@@ -188,23 +191,37 @@ func memberCases() []permissionCase {
 		{"SetMembership of a group", func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.SetMembership(ctx, c, MemberChange{Organization: firstOrg, Group: "lab", User: "ann"})
 			return err
-		}, manages},
+		}, inGroup},
 		{"RemoveMembership of the organisation", func(ctx context.Context, e *Engine, c Caller) error {
-			made, err := e.CreateUser(ctx, c, NewUser{Name: name(), Organization: firstOrg})
+			made, err := e.CreateUser(ctx, maker, NewUser{Name: name(), Organization: firstOrg})
 			if err == nil {
 				_, err = e.RemoveMembership(ctx, c, MemberChange{Organization: firstOrg, User: made.Name}, true)
 			}
 			return err
 		}, manages},
 		{"RemoveMembership of a group", func(ctx context.Context, e *Engine, c Caller) error {
-			made, err := e.CreateUser(ctx, c, NewUser{Name: name(), Organization: firstOrg, Groups: []string{"lab"}})
+			made, err := e.CreateUser(ctx, maker, NewUser{Name: name(), Organization: firstOrg, Groups: []string{"lab"}})
 			if err == nil {
 				_, err = e.RemoveMembership(ctx, c, MemberChange{Organization: firstOrg, Group: "lab", User: made.Name}, false)
 			}
 			return err
-		}, manages},
+		}, inGroup},
+		{"SetMembership of one who is no member of the group yet", func(ctx context.Context, e *Engine, c Caller) error {
+			made, err := e.CreateUser(ctx, maker, NewUser{Name: name(), Organization: firstOrg})
+			if err == nil {
+				_, err = e.SetMembership(ctx, c, MemberChange{Organization: firstOrg, Group: "lab", User: made.Name, Add: true})
+			}
+			return err
+		}, inGroup},
+		{"SetMembership of an owner of the group", func(ctx context.Context, e *Engine, c Caller) error {
+			made, err := e.CreateUser(ctx, maker, NewUser{Name: name(), Organization: firstOrg, Groups: []string{"lab"}})
+			if err == nil {
+				_, err = e.SetMembership(ctx, c, MemberChange{Organization: firstOrg, Group: "lab", User: made.Name, Role: coordinator.RoleOwner})
+			}
+			return err
+		}, inGroup},
 		{"DeleteUser", func(ctx context.Context, e *Engine, c Caller) error {
-			made, err := e.CreateUser(ctx, c, NewUser{Name: name(), Organization: firstOrg})
+			made, err := e.CreateUser(ctx, maker, NewUser{Name: name(), Organization: firstOrg})
 			if err == nil {
 				err = e.DeleteUser(ctx, c, firstOrg, made.Name, true)
 			}
@@ -218,23 +235,23 @@ func tokenCases(ann UserView) []permissionCase {
 		{"UserTokens", func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.UserTokens(ctx, c, "", string(ann.ID))
 			return err
-		}, may{'u', 'd', 'h', '+', '+'}},
+		}, row('u', 'd', 'h', '+', '+').owners('+', 'd')},
 		{"RevokeUserToken", func(ctx context.Context, e *Engine, c Caller) error {
 			err := e.RevokeUserToken(ctx, c, "", string(ann.ID), "none")
 			if strings.Contains(fmt.Sprint(err), "there is no token") {
 				return nil
 			}
 			return err
-		}, may{'u', 'd', 'h', '+', '+'}},
+		}, row('u', 'd', 'h', '+', '+').owners('+', 'd')},
 		{"CreateUserToken", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.CreateUserToken(ctx, c, NewToken{User: string(ann.ID)})
 			return err
-		}, may{'u', 'd', 'h', '+', '+'}},
+		}, row('u', 'd', 'h', '+', '+')},
 	}
 }
 
 func calendarCases() []permissionCase {
-	adminOnly, all := may{'u', 'd', 'd', 'd', '+'}, may{'u', '+', '+', '+', '+'}
+	adminOnly, all := row('u', 'd', 'd', 'd', '+'), row('u', '+', '+', '+', '+')
 	window := NewMaintenance{Until: time.Now().Add(time.Hour), Message: "m", Emergency: true}
 	return []permissionCase{
 		{"CreateReservation", func(ctx context.Context, e *Engine, c Caller) error {
@@ -244,7 +261,7 @@ func calendarCases() []permissionCase {
 		{"Reservation", func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.Reservation(ctx, c, "seats")
 			return err
-		}, may{'u', '+', 'h', '+', '+'}},
+		}, row('u', '+', 'h', '+', '+')},
 		{"Reservations", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.Reservations(ctx, c, "", true, Page{})
 			return err
@@ -252,7 +269,7 @@ func calendarCases() []permissionCase {
 		{"Reservations of an organisation", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.Reservations(ctx, c, firstOrg, true, Page{})
 			return err
-		}, may{'u', '+', 'h', '+', '+'}},
+		}, row('u', '+', 'h', '+', '+')},
 		{"DeleteReservation", func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.DeleteReservation(ctx, c, "seats")
 			return err
@@ -285,7 +302,7 @@ const oneJob = "version: v1\nname: sit\njobs:\n  sit: {command: [x]}\n"
 
 func workCases(work WorkflowView) []permissionCase {
 	ref := string(work.ID)
-	all, reads, owners := may{'u', '+', '+', '+', '+'}, may{'u', '+', 'h', '+', '+'}, may{'u', 'd', 'h', '+', '+'}
+	all, reads, owners := row('u', '+', '+', '+', '+'), row('u', '+', 'h', '+', '+'), row('u', 'd', 'h', '+', '+')
 	submit := func(group string) func(context.Context, *Engine, Caller) error {
 		return func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.StartWorkflow(ctx, c, StartWorkflow{YAML: []byte(oneJob), File: "w", Group: group})
@@ -294,13 +311,13 @@ func workCases(work WorkflowView) []permissionCase {
 	}
 	return []permissionCase{
 		{"StartWorkflow", submit(""), all},
-		{"StartWorkflow in ann's group", submit("lab"), may{'u', 'd', 'd', '+', 'd'}}, // not for others, even as admin
+		{"StartWorkflow in ann's group", submit("lab"), row('u', 'd', 'd', '+', 'd').owners('d', '+')}, // not for others, even as admin
 		{"ValidateWorkflow", func(ctx context.Context, e *Engine, c Caller) error {
 			if err := e.ValidateWorkflow(ctx, c, "w", []byte(oneJob)).Err(); err != nil {
 				return coordinator.Errorf(coordinator.ErrInvalid, "validate", "%w", err)
 			}
 			return nil
-		}, may{'i', '+', '+', '+', '+'}},
+		}, row('i', '+', '+', '+', '+')},
 		{"ScoreWorkflow", func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.ScoreWorkflow(ctx, c, StartWorkflow{YAML: []byte(oneJob), File: "w"})
 			return err
@@ -312,11 +329,11 @@ func workCases(work WorkflowView) []permissionCase {
 		{"IntendRoute", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.IntendRoute(ctx, c, Intent{Start: StartWorkflow{YAML: []byte(oneJob), File: "w"}})
 			return err
-		}, may{'u', '?', '?', '?', '?'}},
+		}, row('u', '?', '?', '?', '?')},
 		{"FindRoute", func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.FindRoute(ctx, c, auth.PermissionReadWork, "show workflow", ref)
 			return err
-		}, may{'u', 'h', 'h', 'h', 'h'}},
+		}, row('u', 'h', 'h', 'h', 'h')},
 		{"Routes", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.Routes(ctx, c, "", Page{})
 			return err
