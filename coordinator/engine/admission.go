@@ -33,7 +33,7 @@ type admission struct {
 	version      uint64
 	admissible   []coordinator.DefinitionID // cheapest first, as they are tried
 	exclude      []coordinator.NodeID       // nodes of admissible definitions whose hardware keys differ
-	unrestricted bool                       // internal and system work that every policy refused
+	unrestricted bool                       // internal and system work that grant or policies refuse everywhere
 }
 
 // admit returns the job's admission, worked out anew when something it depends on has changed.
@@ -95,7 +95,9 @@ func (s *state) askWith(j *job, doc grant.Document, err error) *question {
 // admission asks only the definitions that the organisation's grant names.
 func (q *question) admission() *admission {
 	a := &admission{}
+	ours := q.job.spec.Kind == coordinator.KindInternal || q.job.spec.Kind == coordinator.KindSystem
 	if q.grantErr != nil {
+		a.unrestricted = ours && len(q.config.byCost) > 0
 		return a
 	}
 	byPolicy := 0
@@ -125,9 +127,8 @@ func (q *question) admission() *admission {
 			byPolicy++
 		}
 	}
-	if k := q.job.spec.Kind; byPolicy > 0 && byPolicy == len(q.config.byCost) && (k == coordinator.KindInternal || k == coordinator.KindSystem) {
-		a.unrestricted = true
-	}
+	// Of what the grant names no policy admits it. Resources still hold: a refusal because of them is none of rights.
+	a.unrestricted = ours && len(q.config.byCost) > 0 && len(a.admissible) == 0 && byPolicy == len(index.list)
 	slices.Sort(a.exclude)
 	if key != "" && len(a.admissible) > 0 && len(index.known) < maxKnownAnswers {
 		index.known[key] = a.admissible

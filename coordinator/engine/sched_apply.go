@@ -53,6 +53,7 @@ func (t *tx) place(a *allocation, start *sched.Start) {
 		}
 	}
 	t.set(a, coordinator.StatusStarting)
+	t.warnUnrestricted(a)
 	t.dropHold(a.id)
 	for _, id := range start.Nodes {
 		if n := t.state.nodes[id]; n != nil {
@@ -60,6 +61,20 @@ func (t *tx) place(a *allocation, start *sched.Start) {
 		}
 		t.order(a, id)
 	}
+}
+
+// warnUnrestricted says that internal or system work was placed though nothing admits it, so that what is missing is added.
+func (t *tx) warnUnrestricted(a *allocation) {
+	j := a.job
+	if j.spec.Kind != coordinator.KindInternal && j.spec.Kind != coordinator.KindSystem || !t.state.admit(j).unrestricted {
+		return
+	}
+	why := fmt.Sprintf("no policy admits %q", j.spec.Kind)
+	if q := t.state.ask(j); q.grantErr != nil {
+		why = q.grantErr.Error()
+	}
+	t.event(Event{Kind: "warning", Workflow: j.workflow.id, Job: a.name(), Subject: string(a.record.Definition),
+		Message: "placed without restriction, the fallback of internal and system work: " + why})
 }
 
 // order sends the start of a run to one of its nodes after the write.
