@@ -155,9 +155,13 @@ func outgoingHeader(key string) (string, bool) {
 	return "", false
 }
 
-// plainly says in words of our own what the gateway says of a number in the query:
+// plainly says in words of our own what the gateway says of a number or a time in the query:
 // `parsing field "page_size": strconv.ParseUint: parsing "-1": invalid syntax`.
 func plainly(message string) string {
+	if field, rest, ok := strings.Cut(message, ": parsing time "); ok {
+		value, _, _ := strings.Cut(rest, " as ")
+		return fmt.Sprintf("%s: expected a time such as 2026-12-01T08:00:00Z, got %s", strings.TrimPrefix(field, "parsing "), value)
+	}
 	before, rest, ok := strings.Cut(message, ": strconv.Parse")
 	kind, value, cut := strings.Cut(rest, ": parsing ")
 	if !ok || !cut {

@@ -561,6 +561,10 @@ func TestQueryErrorsArePlain(t *testing.T) {
 			t.Errorf("%s: %d %s, wanted %s", query, res.StatusCode, body, want)
 		}
 	}
+	if res, body := a.do("GET", "/v1/audit?since=yesterday", "", asAdmin); res.StatusCode != 400 ||
+		!strings.Contains(body, `field \"since\": expected a time such as 2026-12-01T08:00:00Z, got \"yesterday\"`) {
+		t.Errorf("a time: %d %s", res.StatusCode, body)
+	}
 	if res, body := a.do("GET", "/v1/queue?mine=perhaps", "", asAdmin); res.StatusCode != 400 || !strings.Contains(body, `expected true or false, got \"perhaps\"`) {
 		t.Errorf("a truth value: %d %s", res.StatusCode, body)
 	}
