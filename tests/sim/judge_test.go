@@ -22,6 +22,7 @@ type judge struct {
 	procs        map[coordinator.RunID]map[string]*process      // what really ran, by node
 	live         map[string]map[coordinator.RunID]*vrun         // what runs now, by node
 	taken        map[[2]string]time.Time                        // who took whose room by group, last
+	moved        time.Time                                      // somebody began or ended, last
 	changed      time.Time                                      // priorities, lists or settings last changed
 	groups       map[coordinator.GroupID]int32
 	active       map[coordinator.AllocationID]*allocation
@@ -187,6 +188,7 @@ func (j *judge) committed(groups, rest []store.Group) {
 	}
 	if len(rest) == 0 { // else what was decided before a plan may be missing
 		j.inVain()
+		j.unasked()
 	}
 	j.plans = j.plans[:0]
 	j.sequence = j.newest
@@ -350,6 +352,7 @@ func (j *judge) allocation(id coordinator.AllocationID, rec allocRecord, touched
 		j.active[id] = a
 	}
 	if rec.Status != was.Status || rec.Attempt != was.Attempt {
+		j.moved = time.Now()
 		j.w.step("%s #%d %s (was #%d %s) %s", id, rec.Attempt, rec.Status, was.Attempt, was.Status, rec.Message)
 	}
 	for _, r := range slices.Concat(was.Ranks, rec.Ranks) {

@@ -230,3 +230,15 @@ func (j *judge) gpusTwice(n *vnode, what string, counts func(*allocation) bool, 
 		}
 	}
 }
+
+// unasked: after a whole write nobody runs on without a notice that a stored plan says was given. After a crash between the two
+// the next life gives it.
+func (j *judge) unasked() {
+	for id, h := range j.holds {
+		for _, v := range h.Told {
+			if a := j.active[v.ID]; a != nil && a.record.Attempt == v.Attempt && a.record.Stop == "" && !j.undone[id] {
+				j.w.fail("%s has no notice, though the plan for %s is stored", a.run(), id)
+			}
+		}
+	}
+}

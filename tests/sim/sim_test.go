@@ -121,7 +121,7 @@ func (w *world) play(busy time.Duration) result {
 	w.run(w.feed.until, nil)
 	w.heal()
 	w.pulse()
-	w.run(time.Now().Add(patience), w.settled)
+	w.run(time.Now().Add(patience), w.rests)
 	w.mu.Lock()
 	w.ends()
 	w.mu.Unlock()
@@ -151,8 +151,15 @@ func (w *world) sweep() {
 
 const sweepEvery = time.Hour
 
-// patience is how long what waits may take once nothing breaks any more.
-const patience = 14 * time.Hour
+// Once nothing breaks any more, all that waits may take patience together, and somebody begins or ends within quiet: the longest
+// process lasts four hours, and an array may run one after the other.
+const (
+	patience = 72 * time.Hour
+	quiet    = 6 * time.Hour
+)
+
+// rests reports that all work has ended, or that nothing happens any more. w.mu is held.
+func (w *world) rests() bool { return w.settled() || time.Since(w.judge.moved) > quiet }
 
 // settled reports that all work has ended. w.mu is held.
 func (w *world) settled() bool {
@@ -213,7 +220,7 @@ func (w *world) ends() {
 				w.step("still open: %s #%d %s %v %s", a.id, a.record.Attempt, a.record.Status, a.record.Ranks, a.record.Message)
 			}
 		}
-		w.fail("%d workflows have not ended %s after the last fault", open, patience)
+		w.fail("%d workflows have not ended; nothing has begun or ended since %s", open, stamp(j.moved.Sub(w.began)))
 		return
 	}
 	for _, fl := range w.feed.flows {
