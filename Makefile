@@ -15,6 +15,7 @@ help: ## list the targets
 
 build: ## build the programs into bin/
 	@mkdir -p bin
+	@[ -x bin/substrate ] || echo "building the programs into bin/; the first time this takes a few minutes"
 	@for p in $(PROGRAMS); do CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/$$p ./cmd/$$p || exit 1; done
 	@CGO_ENABLED=$(PROBE_CGO) CGO_CFLAGS='-O2 -g -Wno-deprecated-declarations' $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/substrate-probe ./cmd/substrate-probe
 

@@ -52,11 +52,14 @@ type app struct {
 func (a *app) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "substrate-simulate TRACE|SCENARIO…", Short: "Try a configuration on a trace, or play a scenario", Version: version,
-		SilenceErrors: true, SilenceUsage: true, Args: cobra.MinimumNArgs(1),
+		SilenceErrors: true, SilenceUsage: true, Args: a.flags.Args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.started = true
 			if a.output != "table" && a.output != "json" {
 				return &usageError{fmt.Sprintf("unknown output %q, expected table or json", a.output)}
+			}
+			if a.flags.Trace != "" {
+				args = append(args, a.flags.Trace)
 			}
 			if isScenario(args[0]) {
 				return a.scenarios(args)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -131,7 +132,12 @@ func (a *app) nearest(ctx context.Context, cmd *cobra.Command, err error) error 
 	ctx, cancel := context.WithTimeout(ctx, completeWithin)
 	defer cancel()
 	args := cmd.Flags().Args()
+	quoted := func(arg string) bool { return strings.Contains(f.message, strconv.Quote(arg)) }
+	named := slices.ContainsFunc(args, quoted)
 	for i, arg := range args {
+		if named && !quoted(arg) {
+			continue
+		}
 		all, listErr := c(ctx, a, args[:i])
 		if listErr != nil {
 			return err
@@ -145,16 +151,50 @@ func (a *app) nearest(ctx context.Context, cmd *cobra.Command, err error) error 
 		}) {
 			continue
 		}
-		see := ""
-		if i > 0 {
-			see = "see `substrate workflow status " + shellWord(args[0]) + "`"
-		} else if list, _, findErr := cmd.Parent().Find([]string{"list"}); findErr == nil && list != cmd.Parent() {
-			see = "see `" + list.CommandPath() + "`"
+		if flagOf(cmd, "organization") != "" {
+			known = nil // those are of the caller's own organization
 		}
-		f.hint = didYouMean(arg, known, see)
+		f.hint = didYouMean(arg, known, listing(cmd, args, i))
 		return err
 	}
 	return err
+}
+
+// listing says which command shows what may stand at a place.
+func listing(cmd *cobra.Command, args []string, at int) string {
+	parent := cmd.Parent()
+	command := ""
+	switch noun := parent.Name(); {
+	case noun == "workflow" && at > 0:
+		command = "substrate workflow status " + shellWord(args[0])
+	case noun == "member" && at == 0:
+		command = parent.Parent().CommandPath() + " list"
+	case noun == "member", noun == "token":
+		command = "substrate user list"
+	default:
+		list, _, err := parent.Find([]string{"list"})
+		if err != nil || list == parent {
+			return ""
+		}
+		command = list.CommandPath()
+	}
+	of := flagOf(cmd, "organization")
+	if parent.Name() == "member" && parent.Parent().Name() == "organization" && at > 0 {
+		of = args[0]
+	}
+	see := "see `" + command + inOrganization(of) + "`"
+	if f := cmd.Flags().Lookup("organization"); f != nil && of == "" {
+		see += "; of another organization: add --organization NAME"
+	}
+	return see
+}
+
+// flagOf is what a flag was given, "" where the command has none of the name.
+func flagOf(cmd *cobra.Command, flag string) string {
+	if f := cmd.Flags().Lookup(flag); f != nil && f.Changed {
+		return f.Value.String()
+	}
+	return ""
 }
 
 // described is a completion; a tab or newline would end the description's line in the shell.

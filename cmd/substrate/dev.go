@@ -386,7 +386,11 @@ func (d *dev) howToGoOn() {
 	a.say("  substrate node list")
 	a.say("  substrate workflow start FILE --follow")
 	a.say("  substrate cluster config get")
-	a.say("\nLogs: %s, %s.", d.coordinator.log, d.nodes[0].log)
+	logs := []string{d.coordinator.log}
+	for _, n := range d.nodes {
+		logs = append(logs, n.log)
+	}
+	a.say("\nLogs: %s.", strings.Join(logs, ", "))
 	if d.ends() {
 		a.say("Ctrl-C stops everything.")
 	} else {

@@ -43,7 +43,7 @@ func (a *app) whoamiCommand() *cobra.Command {
 			return a.describe(r, r.GetUser().GetName(), []field{
 				{"User", r.GetUser().GetName()}, {"Id", r.GetUser().GetId()}, {"Email", r.GetUser().GetEmail()},
 				{"Organization", r.GetOrganization().GetName()}, {"Groups", strings.Join(groupsWithRoles(r.GetUser()), ", ")},
-				{"Role", roleOf(r.GetUser())}, {"Unix user", r.GetUser().GetUnixUser()},
+				{"Default group", defaultGroup(r.GetUser())}, {"Role", roleOf(r.GetUser())}, {"Unix user", r.GetUser().GetUnixUser()},
 			})
 		},
 	}

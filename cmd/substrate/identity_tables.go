@@ -82,6 +82,14 @@ func roleOf(u *apiv1.User) string {
 }
 
 // groupsWithRoles marks the groups that a user is an owner of.
+// defaultGroup is the one that work without --group belongs to: `group use` puts it first.
+func defaultGroup(u *apiv1.User) string {
+	if len(u.GetGroups()) == 0 {
+		return ""
+	}
+	return u.GetGroups()[0]
+}
+
 func groupsWithRoles(u *apiv1.User) []string {
 	out := slices.Clone(u.GetGroups())
 	for i, g := range out {

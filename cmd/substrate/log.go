@@ -84,7 +84,7 @@ func (a *app) log(ctx context.Context, req *apiv1.ReadLogRequest) error {
 		return a.followLogs(ctx, req)
 	}
 	for _, j := range chosen {
-		if j.GetStarted() == nil {
+		if j.GetStarted() == nil && j.GetAttempt() == 0 { // what waits again has the output of the attempt before
 			continue
 		}
 		out := ranked{app: a, prefix: j.GetName() + " | "}

@@ -19,6 +19,27 @@ func (a *app) ownOrganization(ctx context.Context, what, chosen string) {
 	a.warn("these are the %s of organization %s; for another one give --organization", what, me.GetOrganization().GetName())
 }
 
+// ofAnotherUser adds to an unknown token where it may be.
+func ofAnotherUser(req *apiv1.RevokeUserTokenRequest, err error) error {
+	f, ok := err.(*failure)
+	switch {
+	case !ok || f.code != exitNotFound || f.hint != "":
+	case req.GetUser() == "":
+		f.hint = "see `substrate user token list`; of another user: add --user NAME, and --organization NAME where that is another one too"
+	default:
+		f.hint = "see `substrate user token list " + shellWord(req.GetUser()) + inOrganization(req.GetOrganization()) + "`"
+	}
+	return err
+}
+
+// inOrganization is the flag as it would be typed.
+func inOrganization(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " --organization " + shellWord(name)
+}
+
 // ofAnother adds to an unknown user where else to look.
 func ofAnother(organization string, err error) error {
 	if f, ok := err.(*failure); ok && f.code == exitNotFound && organization == "" && f.hint == "" {

@@ -55,6 +55,18 @@ func (a *app) capacityCommand() *cobra.Command {
 	return a.watchable(&cobra.Command{Use: "capacity", Short: "Show what is free now and how long new work would wait", Args: cobra.NoArgs}, a.capacity)
 }
 
+// minutes are an estimate in the largest unit of which there are two.
+func minutes(m float64) string {
+	value, unit := m, "min"
+	switch {
+	case m >= 2*24*60:
+		value, unit = m/(24*60), "d"
+	case m >= 2*60:
+		value, unit = m/60, "h"
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", value), ".0") + " " + unit
+}
+
 func (a *app) capacity(ctx context.Context) error {
 	c, err := get(ctx, a, "reading the capacity", (*connection).getCapacity, &apiv1.GetCapacityRequest{})
 	if err != nil {
@@ -67,7 +79,7 @@ func (a *app) capacity(ctx context.Context) error {
 	for _, k := range c.GetClasses() {
 		estimate := "unknown"
 		if k.EstimatedWaitMinutes != nil {
-			estimate = strings.TrimSuffix(fmt.Sprintf("%.1f", k.GetEstimatedWaitMinutes()), ".0") + " min"
+			estimate = minutes(k.GetEstimatedWaitMinutes())
 		}
 		classes.add(k.GetClass(), k.GetClass(), number(k.GetFreeCores()), number(k.GetFreeGpus()), number(k.GetWaiting()), estimate)
 	}

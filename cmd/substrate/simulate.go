@@ -28,8 +28,9 @@ may be packed (.gz). SCENARIO is a story of a few lines (.txtar) about what the 
 		Example: `  substrate simulate past.swf --config cluster.yaml --html report.html
   substrate simulate past.swf --skip 7d --compare now.yaml next.yaml
   substrate simulate pods.csv --nodes 9x8gpu,128c,1TiB --config cluster.yaml
+  substrate simulate --trace past.swf --config cluster.yaml --nodes 40x64c,256GiB
   substrate simulate bug.txtar`,
-		Args: cobra.MinimumNArgs(1),
+		Args: flags.Args,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if a.output != "table" && a.output != "json" {
 				return usagef("unknown output %q, expected table or json", a.output)
@@ -38,6 +39,7 @@ may be packed (.gz). SCENARIO is a story of a few lines (.txtar) about what the 
 		},
 	}
 	flags.Add(cmd.Flags())
+	_ = cmd.MarkFlagFilename("trace", "swf", "csv", "gz")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
 	_ = cmd.MarkFlagFilename("compare", "yaml", "yml")
 	_ = cmd.MarkFlagFilename("html", "html")

@@ -208,7 +208,7 @@ func (a *app) userTokenRevokeCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.Token = args[0]
 			_, err := get(cmd.Context(), a, "revoking the token", (*connection).revokeUserToken, req)
-			return err
+			return ofAnotherUser(req, err)
 		},
 	}
 	cmd.Flags().StringVar(&req.User, "user", "", "whose it is (default: yours)")

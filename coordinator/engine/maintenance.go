@@ -215,7 +215,7 @@ func (s *state) newWindow(op string, c Caller, in NewMaintenance, now time.Time)
 	rec.Emergency = late
 	for _, id := range rec.Nodes {
 		if s.nodes[id] == nil {
-			return nil, noSuch(op, "node", string(id))
+			return nil, noSuch(op, "node", string(id)).WithHint("see `substrate node list`")
 		}
 	}
 	if rec.Definition != "" && s.definition(rec.Definition) == nil {

@@ -73,6 +73,8 @@ func (n *node) why(s *state) string {
 		return "no hardware report yet"
 	case !n.known:
 		return "its report does not tell cores and memory"
+	case s.config.Revision == 0:
+		return "no configuration is set; see `substrate cluster config set --help`"
 	case n.revision < s.config.Revision:
 		return fmt.Sprintf("has not evaluated configuration revision %d yet", s.config.Revision)
 	case n.overdue != "":

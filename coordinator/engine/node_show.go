@@ -126,6 +126,8 @@ func (e *Engine) ExplainNode(ctx context.Context, id coordinator.NodeID) (x Node
 		switch {
 		case n == nil:
 			err = noSuch(op, "node", string(id))
+		case n.revision == 0 && s.config.Revision == 0:
+			err = coordinator.Errorf(coordinator.ErrUnavailable, op, "no configuration is set").WithHint("set one with `substrate cluster config set FILE`")
 		case n.revision == 0:
 			err = coordinator.Errorf(coordinator.ErrUnavailable, op, "it has not evaluated a configuration since the coordinator started")
 		default:

@@ -135,7 +135,7 @@ func (t *tx) tellPreemption(p *sched.Preempt, v *sched.Victim, holder, victim *a
 	if v.Why == sched.PreemptGroup {
 		meta["gap_needed"], meta["threshold"] = number(cfg.PreemptionGap), number(cfg.PreemptionThreshold)
 	}
-	figures := fmt.Sprintf("priority %s over %s; notice ends %s", number(p.Priority), number(v.Priority), v.KillAt.Format(time.RFC3339))
+	figures := fmt.Sprintf("priority %s over %s; notice ends %s", number(p.Priority), number(v.Priority), moment(v.KillAt))
 	t.event(Event{Kind: "preempt-initiated", Workflow: victim.job.workflow.id, Job: victim.name(), Subject: string(holder.id),
 		Message: fmt.Sprintf("gives way to %s by %s: %s", holder.id, v.Why, figures), Metadata: meta})
 	if holder.job.workflow != victim.job.workflow {
@@ -205,7 +205,7 @@ func (t *tx) clear(st *sched.Stop) {
 		why = "goes into maintenance"
 	}
 	t.event(Event{Kind: "preempt-initiated", Workflow: a.job.workflow.id, Job: a.name(), Subject: string(st.Node),
-		Message: fmt.Sprintf("node %s %s; notice ends %s", st.Node, why, st.KillAt.Format(time.RFC3339))})
+		Message: fmt.Sprintf("node %s %s; notice ends %s", st.Node, why, moment(st.KillAt))})
 	t.giveNotice(a, st.KillAt)
 }
 

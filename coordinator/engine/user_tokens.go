@@ -107,7 +107,7 @@ func (k *credentials) lastUsed(t auth.UserToken) time.Time {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	if c := k.tokens[t.ID]; c != nil {
-		if used := c.used.Load(); used > t.Used.Unix() {
+		if used := c.used.Load(); used > max(0, t.Used.Unix()) { // 0: never, since this start
 			return time.Unix(used, 0).UTC()
 		}
 	}

@@ -445,14 +445,14 @@ func (c *cluster) lacks(n *node, s *shape, t *tally) string {
 	return fmt.Sprintf("%s has %s", n.id, strings.Join(parts, ", "))
 }
 
-// nearest is the node that misses least.
+// nearest is the node that misses least; one that maintenance closes to the shape only where all are closed.
 func (x *explainer) nearest(sh *shape) *node {
 	if x.budget == 0 {
 		return nil
 	}
 	x.budget--
 	var best *node
-	least := math.Inf(1)
+	least, open := math.Inf(1), false
 	for _, def := range sh.defs {
 		for _, n := range def.nodes {
 			if !n.schedulable || sh.excludes(n) || !n.large(sh.need) {
@@ -465,8 +465,9 @@ func (x *explainer) nearest(sh *shape) *node {
 			if sh.count > 1 && short == 0 {
 				continue // it has room: another one is missing
 			}
-			if short < least || short == least && n.id < best.id {
-				best, least = n, short
+			opens := n.opens(x.s.c.now, sh.proto.Walltime)
+			if opens == open && (short < least || short == least && n.id < best.id) || opens && !open {
+				best, least, open = n, short, opens
 			}
 		}
 	}

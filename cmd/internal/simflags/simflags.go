@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"substrate/coordinator"
@@ -17,6 +18,7 @@ import (
 
 // Flags is what a command line asks for.
 type Flags struct {
+	Trace              string // what may also stand as an argument
 	Config, Compare    string
 	Nodes, Format      string
 	HTML, Jobs         string
@@ -38,6 +40,7 @@ type Reserve struct {
 
 // Add declares the flags.
 func (f *Flags) Add(fs *pflag.FlagSet) {
+	fs.StringVar(&f.Trace, "trace", "", "the trace, which may also be named without this flag")
 	fs.StringVar(&f.Config, "config", "", "configuration to try (without: one definition for all nodes, backfill easy)")
 	fs.StringVar(&f.Compare, "compare", "", "compare this configuration with the one that is named behind it: --compare A.yaml B.yaml")
 	fs.StringVar(&f.Nodes, "nodes", "", "nodes: COUNTxPARTS or COUNTxFILE.json, joined by +, such as 240x1c or 9x8gpu,128c,1TiB+4x64c (default: the cores that an SWF trace names, one a node)")
@@ -53,6 +56,14 @@ func (f *Flags) Add(fs *pflag.FlagSet) {
 	fs.Var(&words{form: "GROUP=NUMBER", set: f.priority}, "priority", "priority of a group; may be repeated")
 	fs.Var(&words{form: "GROUP=GROUP[,GROUP]", set: f.preempt}, "preempts", "whom a group may preempt; may be repeated")
 	fs.Var(&words{form: "GROUP=SIZE[@DEFINITION]", set: f.reserve}, "reserve", "GPUs (whole nodes where there are none) that a group has reserved all the time, or peak: as many as its reserved work used at one time; may be repeated")
+}
+
+// Args is a check of arguments: there are some, or the trace is a flag.
+func (f *Flags) Args(cmd *cobra.Command, args []string) error {
+	if f.Trace != "" {
+		return nil
+	}
+	return cobra.MinimumNArgs(1)(cmd, args)
 }
 
 type duration time.Duration
