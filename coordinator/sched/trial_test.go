@@ -134,8 +134,9 @@ func drawForesight(t *rapid.T) Snapshot {
 // TestFirstIsNotPutOff: with backfill and without preemption, what is first of all that waits starts no later than its estimate, however early
 // work ends.
 func TestFirstIsNotPutOff(t *testing.T) {
-	sooner := 0
-	rapid.Check(t, func(t *rapid.T) {
+	sooner, checks := 0, 0
+	property := func(t *rapid.T) {
+		checks++
 		s := drawSnapshot(t)
 		s.Config.Backfill = coordinator.Backfill(between(t, "backfill", 1, 2))
 		for i := range s.Placements { // one that is overdue has no end that could be counted on
@@ -165,11 +166,20 @@ func TestFirstIsNotPutOff(t *testing.T) {
 			if next.Sub(s.Now) > 4*time.Second && between(t, "early", 0, 1) == 0 {
 				next = s.Now.Add(next.Sub(s.Now) / 2)
 				i := between(t, "which", 0, len(s.Placements)-1)
+				// Mostly one that is in the way of the first, else hardly any would start sooner.
+				if in := slices.IndexFunc(s.Placements, func(p Placement) bool { return slices.Contains(first.Verdict.Blocking, p.ID) }); in >= 0 && between(t, "in the way", 0, 3) > 0 {
+					i = in
+				}
 				s.Placements = slices.Delete(slices.Clone(s.Placements), i, i+1)
 			}
 			s = advance(s, next)
 		}
-	})
+	}
+	// Few draws have a first that could start sooner: as many as it takes to see some.
+	for round := 0; round < 50 && (round < 5 || sooner == 0); round++ {
+		rapid.Check(t, property)
+	}
+	t.Logf("%d of %d started before the estimate", sooner, checks)
 	if sooner == 0 {
 		t.Error("nobody started before the estimate")
 	}
