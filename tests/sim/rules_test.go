@@ -59,6 +59,13 @@ func (j *judge) promised(id coordinator.AllocationID, r rankRecord) (out []coord
 		if a := j.find(holder); holder == id || a == nil || !a.waits() {
 			continue
 		}
+		// A node of it that was given up, or is closed, ends it in the turn that says so, and its record goes last there.
+		if slices.ContainsFunc(h.Shares, func(s heldShare) bool {
+			n := j.w.node(s.Node)
+			return n == nil || n.lost || n.scheduling != ""
+		}) {
+			continue
+		}
 		for _, s := range h.Shares {
 			if s.Node == r.Node && slices.ContainsFunc(r.Devices, func(g string) bool { return slices.Contains(s.Devices, g) }) {
 				out = append(out, holder)
