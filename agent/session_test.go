@@ -103,7 +103,9 @@ func TestRunIsToldAndForgotten(t *testing.T) {
 		t.Errorf("%v", st)
 	}
 	// An output that stayed empty is told by the end alone.
-	out := next(t, s, func(m *agentv1.FromAgent) (*agentv1.LogChunk, bool) { return m.GetLogChunk(), m.GetLogChunk().GetLast() })
+	out := next(t, s, func(m *agentv1.FromAgent) (*agentv1.LogChunk, bool) {
+		return m.GetLogChunk(), m.GetLogChunk().GetLast()
+	})
 	if out.Stream != "stdout" || string(out.Data) != "hello\n" || out.Offset != 0 {
 		t.Errorf("output %v", out)
 	}

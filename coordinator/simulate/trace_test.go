@@ -73,7 +73,7 @@ func TestReadCSV(t *testing.T) {
 		err  string
 	}{
 		"marked": {"\ufeffsubmit,run\n5,1h30m\n", []Job{{ID: "2", Line: 2, Submit: 5 * time.Second, Run: 90 * time.Minute, Class: coordinator.ClassOnDemand}}, nil, ""},
-		"least": {"submit,run\n5,1h30m\n", []Job{{ID: "2", Line: 2, Submit: 5 * time.Second, Run: 90 * time.Minute, Class: coordinator.ClassOnDemand}}, nil, ""},
+		"least":  {"submit,run\n5,1h30m\n", []Job{{ID: "2", Line: 2, Submit: 5 * time.Second, Run: 90 * time.Minute, Class: coordinator.ClassOnDemand}}, nil, ""},
 		"all": {"id,submit,run,walltime,nodes,cores,gpus,memory,class,queue,user,group,priority,preemptible,service\na,0,10,7d,2,4,1,2GiB,batch,q,ann,vision,-3,true,false\n",
 			[]Job{{ID: "a", Line: 2, Run: 10 * time.Second, Walled: 7 * 24 * time.Hour, Nodes: 2, Cores: 4, GPUs: 1, Memory: 2 << 30, Class: coordinator.ClassBatch,
 				Queue: "q", User: "ann", Group: "vision", Priority: -3, Preemptible: true}}, nil, ""},
