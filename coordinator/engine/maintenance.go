@@ -95,9 +95,9 @@ func (w *window) covers(n *node) bool {
 func (r *windowRecord) scope() string {
 	switch {
 	case len(r.Nodes) > 0 && r.Definition != "":
-		return fmt.Sprintf("%s and the nodes of %s", joinNodes(r.Nodes), r.Definition)
+		return fmt.Sprintf("%s and the nodes of %s", listed(r.Nodes), r.Definition)
 	case len(r.Nodes) > 0:
-		return joinNodes(r.Nodes)
+		return listed(r.Nodes)
 	case r.Definition != "":
 		return "the nodes of " + string(r.Definition)
 	}
@@ -255,7 +255,7 @@ func (s *state) crossing(w *window) []string {
 		if !end.IsZero() {
 			until = "until " + moment(end)
 		}
-		out = append(out, fmt.Sprintf("%s may run on %s, past the beginning, %s", a.id, joinNodes(a.nodeIDs()), until))
+		out = append(out, fmt.Sprintf("%s may run on %s, past the beginning, %s", a.id, listed(a.nodeIDs()), until))
 	}
 	if more > 0 {
 		out = append(out, fmt.Sprintf("and %d more", more))

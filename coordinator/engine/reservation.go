@@ -3,8 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -84,14 +82,13 @@ type NewReservation struct {
 	IdempotencyKey            string `json:"-"`
 }
 
-// digest tells one request from another under the same idempotency key.
+// digestOf tells one request from another under the same idempotency key.
 func digestOf(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("cannot encode a request: %v", err)) // own types only
 	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
+	return digest(data)
 }
 
 // CreateReservation makes a reservation; only cluster administrators do.
@@ -289,7 +286,7 @@ func (s *state) checkRoom(op string, rec *reservationRecord) (warnings []string,
 	e := coordinator.Errorf(coordinator.ErrExhausted, op, "it asks for %d %s, definition %s has %d", wants, what, rec.Definition, has)
 	if taken > 0 {
 		e = coordinator.Errorf(coordinator.ErrExhausted, op, "it asks for %d %s, definition %s has %d, and %d of them are reserved at that time by %s",
-			wants, what, rec.Definition, has, taken, joinTexts(who))
+			wants, what, rec.Definition, has, taken, listed(who))
 	}
 	return warnings, e.WithHint("ask for less, or for another time; see `substrate reservation list`")
 }
@@ -316,15 +313,6 @@ func (s *state) reservedMost(rec *reservationRecord) (most uint64, who []string)
 		}
 	}
 	return most, who
-}
-
-// joinTexts lists at most eight.
-func joinTexts(list []string) string {
-	const most = 8
-	if len(list) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(list[:most], ", "), len(list)-most)
-	}
-	return strings.Join(list, ", ")
 }
 
 // sortedReservations lists all, the oldest first.
@@ -405,7 +393,7 @@ func (t *tx) placeReservation(p *sched.Reserve) {
 	}
 	t.put(r.key(), &r.record)
 	t.group()
-	t.event(Event{Kind: "reservation-placed", Subject: r.record.Name, Message: fmt.Sprintf("has %s on %s", r.size(), joinNodes(nodes)),
+	t.event(Event{Kind: "reservation-placed", Subject: r.record.Name, Message: fmt.Sprintf("has %s on %s", r.size(), listed(nodes)),
 		Metadata: map[string]string{"id": string(r.id)}})
 }
 

@@ -272,5 +272,5 @@ func (s *state) ownReservations(o *coordinator.Owner) string {
 	if len(names) == 0 {
 		return "there is none; ask a cluster administrator for one, or choose the class on-demand or batch"
 	}
-	return "there are " + joinTexts(names)
+	return "there are " + listed(names)
 }

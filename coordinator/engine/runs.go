@@ -148,21 +148,22 @@ func (t *tx) markStarted(a *allocation, at time.Time) {
 		t.wake(a.job)
 	}
 	t.event(Event{Kind: "started", Workflow: a.job.workflow.id, Job: a.name(),
-		Message:  fmt.Sprintf("on %s", joinNodes(a.nodeIDs())),
+		Message:  fmt.Sprintf("on %s", listed(a.nodeIDs())),
 		Metadata: map[string]string{"run": string(a.run()), "definition": string(a.record.Definition)}})
 }
 
-func joinNodes(ids []coordinator.NodeID) string {
+// listed names at most eight.
+func listed[S ~string](list []S) string {
 	const most = 8
 	text := ""
-	for i, id := range ids {
+	for i, name := range list {
 		if i == most {
-			return fmt.Sprintf("%s and %d more", text, len(ids)-most)
+			return fmt.Sprintf("%s and %d more", text, len(list)-most)
 		}
 		if i > 0 {
 			text += ", "
 		}
-		text += string(id)
+		text += string(name)
 	}
 	return text
 }

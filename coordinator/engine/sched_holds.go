@@ -90,7 +90,7 @@ func (t *tx) makeRoom(p *sched.Preempt) {
 	s.holds[p.For] = rec
 	t.laid = append(t.laid, p.For)
 	t.event(Event{Kind: "reservation-held", Workflow: holder.job.workflow.id, Job: holder.name(),
-		Message: fmt.Sprintf("room on %s is held until %s", joinNodes(heldNodes(rec)), countOf(len(rec.Told), "allocation ends", "allocations end"))})
+		Message: fmt.Sprintf("room on %s is held until %s", listed(heldNodes(rec)), countOf(len(rec.Told), "allocation ends", "allocations end"))})
 	for i := range p.Victims {
 		if a := s.active[p.Victims[i].ID]; a != nil {
 			t.tellPreemption(p, &p.Victims[i], holder, a)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -204,14 +205,7 @@ func (f *Federate) member(ctx context.Context, name string) (engine.Member, erro
 			return m, nil
 		}
 	}
-	return engine.Member{}, cmpErr(err, coordinator.Errorf(coordinator.ErrNotFound, "find cluster "+name, "it is not registered"))
-}
-
-func cmpErr(a, b error) error {
-	if a != nil {
-		return a
-	}
-	return b
+	return engine.Member{}, cmp.Or[error](err, coordinator.Errorf(coordinator.ErrNotFound, "find cluster "+name, "it is not registered"))
 }
 
 // link is the connection to a cluster, made anew when its address or certificate has changed.

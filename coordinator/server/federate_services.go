@@ -461,7 +461,7 @@ func (f *Federate) show(ctx context.Context, name string, ask bool) (*apiv1.Clus
 			return c, nil
 		}
 	}
-	return nil, cmpErr(err, coordinator.Errorf(coordinator.ErrNotFound, "show cluster "+name, "it is not registered"))
+	return nil, cmp.Or[error](err, coordinator.Errorf(coordinator.ErrNotFound, "show cluster "+name, "it is not registered"))
 }
 
 func (f *Federate) shown(ctx context.Context) ([]*apiv1.Cluster, error) {
