@@ -1,0 +1,98 @@
+package dispatch
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+const (
+	// Namespace begins every mark that this contract leaves in a batch system.
+	Namespace = "dispatch"
+	// EnvPrefix begins the variables that a script is told about itself with. No spec may set one.
+	EnvPrefix = "DISPATCH_"
+	// EpochBound is the exclusive bound of submissions, attempts, executions and hold instances.
+	EpochBound = 1_000_000
+	// JobIDLimit is the length of a job id in bytes.
+	JobIDLimit = 200
+)
+
+// Variables of a job's environment.
+const (
+	EnvJob        = EnvPrefix + "JOB"
+	EnvSubmission = EnvPrefix + "SUBMISSION"
+	EnvAttempt    = EnvPrefix + "ATTEMPT"
+	EnvExecution  = EnvPrefix + "EXECUTION"
+	EnvEpoch      = EnvPrefix + "EPOCH"  // <submission>.<execution>: rises with each start of the job
+	EnvObject     = EnvPrefix + "OBJECT" // the batch system's id
+)
+
+// JobID is a job's name in its owner's books: letters, digits and . _ - / : from JobIDLimit bytes, the first a letter or digit.
+type JobID string
+
+// Ref is what an object is found again by.
+type Ref struct {
+	Job        JobID
+	Submission uint32 // from 1
+	Attempt    uint32 // from 1
+}
+
+func (r Ref) String() string { return fmt.Sprintf("%s/%d.%d", r.Job, r.Submission, r.Attempt) }
+
+// Check returns an error for a Ref that cannot be written into an object.
+func (r Ref) Check() error {
+	switch {
+	case !validJob(string(r.Job)):
+		return fmt.Errorf("the job id %q is not 1 to %d letters, digits and . _ - / : that begin with a letter or digit", r.Job, JobIDLimit)
+	case r.Submission < 1 || r.Submission >= EpochBound:
+		return fmt.Errorf("submission %d is outside 1 to %d", r.Submission, EpochBound-1)
+	case r.Attempt < 1 || r.Attempt >= EpochBound:
+		return fmt.Errorf("attempt %d is outside 1 to %d", r.Attempt, EpochBound-1)
+	}
+	return nil
+}
+
+// Matches reports whether r is one of those that want looks for; numbers of want that are 0 match all.
+func (r Ref) Matches(want Ref) bool {
+	return r.Job == want.Job && r.Job != "" &&
+		(want.Submission == 0 || r.Submission == want.Submission) && (want.Attempt == 0 || r.Attempt == want.Attempt)
+}
+
+func validJob(s string) bool {
+	if len(s) == 0 || len(s) > JobIDLimit {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && (i == 0 || !strings.ContainsRune("._-/:", rune(c))) {
+			return false
+		}
+	}
+	return true
+}
+
+// Mark is the Ref as text of plain words, followed by the note if there is one: what systems with a comment for each object keep.
+func (r Ref) Mark(note string) string {
+	mark := fmt.Sprintf("%s/1 job=%s sub=%d att=%d", Namespace, r.Job, r.Submission, r.Attempt)
+	if note != "" {
+		mark += " note=" + note
+	}
+	return mark
+}
+
+// ParseMark reads a Mark. Anything else, as what people write into comments, is not ok.
+func ParseMark(text string) (r Ref, note string, ok bool) {
+	m := regexp.MustCompile(`(?s)^` + Namespace + `/1 job=(\S+) sub=([0-9]{1,6}) att=([0-9]{1,6})(?: note=(.+))?$`).FindStringSubmatch(text)
+	if m == nil {
+		return Ref{}, "", false
+	}
+	sub, _ := strconv.ParseUint(m[2], 10, 32)
+	att, _ := strconv.ParseUint(m[3], 10, 32)
+	r = Ref{Job: JobID(m[1]), Submission: uint32(sub), Attempt: uint32(att)}
+	if r.Check() != nil || r.Mark(m[4]) != text {
+		return Ref{}, "", false
+	}
+	return r, m[4], true
+}
