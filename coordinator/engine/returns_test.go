@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -78,14 +79,7 @@ func TestAHoldStandsBetweenItsHolderAndItsVictims(t *testing.T) {
 	for i, st := range memory.Clones() {
 		held := len(keysWith(c, st, prefixHold)) > 0
 		filed := len(keysWith(c, st, prefixWorkflow+string(holder.ID))) > 0
-		entry, err := st.Get(t.Context(), prefixAlloc+string(victim.ID)+"/b")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var rec allocRecord
-		if err := decode(entry, &rec); err != nil {
-			t.Fatal(err)
-		}
+		rec := storedAlloc(t, st, victim.ID, "b")
 		if held {
 			holds++
 		}
@@ -96,6 +90,83 @@ func TestAHoldStandsBetweenItsHolderAndItsVictims(t *testing.T) {
 	if holds == 0 {
 		t.Error("nothing was ever held")
 	}
+}
+
+// TestOneWorkflowWaitsAndYields: a node is lost, and its work comes back to the queue and takes the room of batch work of its own
+// workflow, in one turn. A crash between any two groups of it leaves no hold without somebody who waits and no notice without a
+// hold, and the next life ends what was begun.
+func TestOneWorkflowWaitsAndYields(t *testing.T) {
+	memory := store.NewMemory()
+	c := newCluster(t, memory)
+	c.set(plainConfig + "scheduler: {nodeLossWindow: 1s, preemptionNotice: 1s}\n")
+	c.join(newHost("n1", 4, nil))
+	leave := c.join(newHost("n2", 8, nil))
+	awaitNode(t, c, "n1", NodeReady)
+	awaitNode(t, c, "n2", NodeReady)
+	w := c.start(`version: v1
+name: w
+jobs:
+  yields: {command: [x], class: batch, retry-on-preempt: true, resource: {cpu: {cores: 4}}}
+  waits: {command: [x], policy: {restart: on-node-fault}, depends-on: [{name: yields, status: RUNNING}], resource: {cpu: {cores: 4}}}
+`)
+	is := func(waits, yields coordinator.Status) func(WorkflowView) bool {
+		return func(v WorkflowView) bool {
+			status := map[string]coordinator.Status{}
+			for _, j := range v.Jobs {
+				status[j.Name] = j.Status
+			}
+			return status["waits"] == waits && status["yields"] == yields
+		}
+	}
+	v := c.await(w.ID, "running", is(coordinator.StatusRunning, coordinator.StatusRunning))
+	if !slices.Equal(v.Jobs[0].Nodes, []coordinator.NodeID{"n1"}) {
+		t.Fatalf("batch work is on %v", v.Jobs[0].Nodes)
+	}
+	memory.Record()
+	leave()
+	over := is(coordinator.StatusRunning, coordinator.StatusQueued)
+	c.await(w.ID, "moved", over)
+	c.close()
+	held := 0
+	for i, st := range memory.Clones() {
+		waits, yields := storedAlloc(t, st, w.ID, "waits"), storedAlloc(t, st, w.ID, "yields")
+		_, err := st.Get(t.Context(), holdKey(coordinator.AllocationID(w.ID+"/waits")))
+		if err == nil {
+			held++
+		}
+		if err == nil && waits.Attempt == 1 && waits.Status != coordinator.StatusQueued || err != nil && yields.Status == coordinator.StatusPreempting {
+			t.Errorf("state %d: %s waits, %s yields, hold: %v", i, waits.Status, yields.Status, err)
+		}
+		if !yields.Status.Holds() {
+			continue
+		}
+		next := newCluster(t, st)
+		h := newHost("n1", 4, nil)
+		run := coordinator.AllocationID(w.ID + "/yields").Run(1)
+		h.runs[run] = &RunStatus{Run: run, State: RunRunning, Started: yields.Started}
+		next.join(h)
+		next.await(w.ID, "moved by the next life", over)
+		if left := keysWith(next, st, prefixHold); len(left) != 0 {
+			t.Errorf("state %d: holds left: %v", i, left)
+		}
+		next.close()
+	}
+	if held < 2 {
+		t.Errorf("%d states have a hold", held)
+	}
+}
+
+func storedAlloc(t *testing.T, st store.Store, id coordinator.WorkflowID, name string) allocRecord {
+	t.Helper()
+	var rec allocRecord
+	entry, err := st.Get(t.Context(), prefixAlloc+string(id)+"/"+name)
+	if err == nil {
+		err = decode(entry, &rec)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
 }
 
 // TestRunningWorkKeepsThePriorityItStartedWith: with that of its submission, work that started by a raised priority could be

@@ -139,10 +139,34 @@ type change struct {
 	filed       *submission // when it is new
 	allocations []*allocation
 	events      []Event
+	holds       bool // room is held for something of it since this turn
+	parts       []part
 }
 
-// groupWorkflows makes one group of each workflow's record, changed allocations and events.
+// part is what of a change is written at once.
+type part struct {
+	allocations []*allocation
+	events      []Event
+	yields      bool // it waits for the holds to be written
+}
+
+// groupWorkflows makes one group of each workflow's record, changed allocations and events. A hold stands between who waits
+// for it and who makes room: a crash leaves no notice without a hold, and no hold without somebody who waits.
 func (t *tx) groupWorkflows() {
+	changes := t.changes()
+	ids := slices.Sorted(maps.Keys(changes))
+	for _, id := range ids {
+		changes[id].split()
+		t.groupParts(id, changes[id], false)
+	}
+	t.groupLaid()
+	for _, id := range ids {
+		t.groupParts(id, changes[id], true)
+	}
+}
+
+// changes gathers what the turn does to each workflow.
+func (t *tx) changes() map[coordinator.WorkflowID]*change {
 	changes := map[coordinator.WorkflowID]*change{}
 	of := func(id coordinator.WorkflowID) *change {
 		c := changes[id]
@@ -159,68 +183,76 @@ func (t *tx) groupWorkflows() {
 		a.touched = false
 		c := of(a.job.workflow.id)
 		c.allocations = append(c.allocations, a)
+		c.holds = c.holds || slices.Contains(t.laid, a.id)
 	}
 	for _, ev := range t.events {
 		c := of(ev.Workflow)
 		c.events = append(c.events, ev)
 	}
-	// A hold stands between who waits for it and who makes room: a crash leaves no notice without a hold, and no hold
-	// without somebody who waits.
-	var first, rest []coordinator.WorkflowID
-	for _, id := range slices.Sorted(maps.Keys(changes)) {
-		if changes[id].yields() {
-			rest = append(rest, id)
-		} else {
-			first = append(first, id)
+	return changes
+}
+
+// yields reports whether an allocation was given notice.
+func (a *allocation) yields() bool { return a.record.Stop == stopPreempt }
+
+// split divides a change only where it must: where it is too large, and where a workflow that room is held for makes room itself.
+// A crash may then leave the first parts alone: each event stands with the record of what it tells, so that it is told again if
+// and only if it happens again.
+func (c *change) split() {
+	late := slices.ContainsFunc(c.allocations, (*allocation).yields)
+	early, rest := []*allocation(nil), c.allocations
+	if late && c.holds {
+		for _, a := range c.allocations {
+			if !a.yields() {
+				early = append(early, a)
+			}
 		}
+		rest = slices.DeleteFunc(c.allocations, func(a *allocation) bool { return !a.yields() })
 	}
-	for _, id := range first {
-		t.groupWorkflow(id, changes[id])
+	for _, list := range slices.Collect(slices.Chunk(early, allocationsPerGroup)) {
+		c.parts = append(c.parts, part{allocations: list})
 	}
-	t.groupLaid()
-	for _, id := range rest {
-		t.groupWorkflow(id, changes[id])
+	for _, list := range slices.Collect(slices.Chunk(rest, allocationsPerGroup)) {
+		c.parts = append(c.parts, part{allocations: list, yields: late})
 	}
-}
-
-// yields reports whether something of it was given notice.
-func (c *change) yields() bool {
-	return slices.ContainsFunc(c.allocations, func(a *allocation) bool { return a.record.Stop == stopPreempt })
-}
-
-// groupWorkflow splits a change only where it must. A crash may then leave the first groups alone: each
-// event stands with the record of what it tells, so that it is told again if and only if it happens again.
-func (t *tx) groupWorkflow(id coordinator.WorkflowID, c *change) {
-	parts := slices.Collect(slices.Chunk(c.allocations, allocationsPerGroup))
-	if len(parts) == 0 {
-		parts = [][]*allocation{nil}
+	if len(c.parts) == 0 {
+		c.parts = []part{{}}
 	}
 	home := map[string]int{}
-	for i, part := range parts {
-		for _, a := range part {
+	for i, p := range c.parts {
+		for _, a := range p.allocations {
 			home[a.name()] = i
 			if _, ok := home[a.job.spec.Name]; !ok {
 				home[a.job.spec.Name] = i
 			}
 		}
 	}
-	events := make([][]Event, len(parts))
 	for _, ev := range c.events {
-		part := home[ev.Job]
+		p := &c.parts[home[ev.Job]]
 		if ev.Job == "" && c.filed == nil {
-			part = len(parts) - 1 // the workflow's end stands with its last job's
+			p = &c.parts[len(c.parts)-1] // the workflow's end stands with its last job's
 		}
-		events[part] = append(events[part], ev)
+		p.events = append(p.events, ev)
 	}
-	t.putEntries(id)
-	for i, part := range parts {
-		if i == 0 && c.filed != nil {
-			t.put(prefixWorkflow+string(id), c.filed.record)
+}
+
+// groupParts writes the parts of a change that come before the holds of the turn, or after them.
+func (t *tx) groupParts(id coordinator.WorkflowID, c *change, yield bool) {
+	for i := range c.parts {
+		p := &c.parts[i]
+		if p.yields != yield {
+			continue
 		}
-		if len(events[i]) > 0 {
-			t.put(eventKey(id, events[i][0].Sequence), events[i])
+		if i == 0 {
+			t.putEntries(id)
+			if c.filed != nil {
+				t.put(prefixWorkflow+string(id), c.filed.record)
+			}
 		}
-		for _, a := range part {
+		if len(p.events) > 0 {
+			t.put(eventKey(id, p.events[0].Sequence), p.events)
+		}
+		for _, a := range p.allocations {
 			t.put(a.key(), &a.record)
 		}
 		t.group()
