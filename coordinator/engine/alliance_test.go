@@ -126,11 +126,20 @@ func (a *alliance) older(user string) Caller {
 
 func (a *alliance) deliver(id federation.Identity, attrs *federation.Attributes) Caller {
 	a.t.Helper()
-	c, err := a.engine.OnBehalf(a.t.Context(), a.peer, &id, attrs)
+	c, err := a.engine.brought(a.t.Context(), a.peer, &id, attrs)
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	return c
+}
+
+// brought is a request that is over, with nothing in it but what it carried.
+func (e *Engine) brought(ctx context.Context, p FederatePeer, id *federation.Identity, attrs *federation.Attributes) (Caller, error) {
+	ctx, c, err := e.OnBehalf(ctx, p, id, attrs)
+	if err != nil {
+		return c, err
+	}
+	return c, e.Carried(ctx)
 }
 
 // raise sets priorities on the Federate: of the organisation, a group, a user.

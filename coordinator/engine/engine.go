@@ -107,6 +107,7 @@ type command struct {
 	bare  bool // apply writes nothing
 	// request is what the command is for, nil for the coordinator's own: what it changes is audited.
 	request *Request
+	carried *carried // of a Federate's request, brought in before apply and read; nil: nothing
 	read    func(*state)
 	err     error
 	done    chan struct{}
@@ -206,13 +207,7 @@ func (e *Engine) turn(ctx context.Context, batch []*command, decide bool) error 
 	}
 	batch = slices.DeleteFunc(batch, func(c *command) bool { return !c.take() })
 	for _, c := range batch {
-		switch {
-		case c.apply == nil:
-		case full && !c.bare:
-			c.err = storeFull(store.ErrFull)
-		default:
-			c.err = t.attempt(ctx, c)
-		}
+		c.err = t.carryOut(ctx, c, full)
 	}
 	if decide && !full {
 		e.timers(t)
@@ -229,6 +224,9 @@ func (e *Engine) turn(ctx context.Context, batch []*command, decide bool) error 
 	}
 	e.lastTurn = e.opt.Now()
 	e.pace = min(max(3*e.lastTurn.Sub(t.now), minPace), maxPace)
+	if len(batch) == 1 && batch[0].apply == nil {
+		e.pace = minPace // what a question of the Federate brought was written, and the submission that it asked for follows
+	}
 	return nil
 }
 
@@ -260,7 +258,7 @@ func (e *Engine) failed(ctx context.Context, batch []*command, cause error) erro
 	}
 	var readers []*command
 	for _, c := range batch {
-		if c.apply == nil {
+		if c.apply == nil && c.carried == nil {
 			readers = append(readers, c)
 			continue
 		}
@@ -334,6 +332,7 @@ func (e *Engine) doView(ctx context.Context, apply func(*tx) error, read func(*s
 }
 
 func (e *Engine) send(ctx context.Context, c *command) error {
+	c.carried = carriedBy(ctx)
 	if e.opt.Inline {
 		return e.inline(ctx, c)
 	}

@@ -391,7 +391,7 @@ func TestOnlyTheRegisteredFederateIsHeard(t *testing.T) {
 		for name, p := range map[string]FederatePeer{
 			"another": {ID: a.engine.ClusterID(), Key: a.peer.Key}, "an earlier key": {ID: a.peer.ID, Key: "other"}, "nobody": {},
 		} {
-			if _, err := a.engine.OnBehalf(t.Context(), p, &id, &attrs); coordinator.ErrorKindOf(err) != coordinator.ErrUnauthenticated {
+			if _, err := a.engine.brought(t.Context(), p, &id, &attrs); coordinator.ErrorKindOf(err) != coordinator.ErrUnauthenticated {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
@@ -399,7 +399,7 @@ func TestOnlyTheRegisteredFederateIsHeard(t *testing.T) {
 		if err := a.engine.ForgetFederate(t.Context(), a.admin); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := a.engine.OnBehalf(t.Context(), a.peer, &id, &attrs); coordinator.ErrorKindOf(err) != coordinator.ErrUnauthenticated {
+		if _, err := a.engine.brought(t.Context(), a.peer, &id, &attrs); coordinator.ErrorKindOf(err) != coordinator.ErrUnauthenticated {
 			t.Errorf("after it was forgotten: %v", err)
 		}
 		five := int32(5) // and what it owned can be changed here
@@ -425,7 +425,7 @@ func TestAReplicaNeverTakesAnothersPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		id.User.ID = string(a.admin.User) // the cluster's own administrator
-		if _, err := a.engine.OnBehalf(t.Context(), a.peer, &id, &attrs); coordinator.ErrorKindOf(err) != coordinator.ErrConflict {
+		if _, err := a.engine.brought(t.Context(), a.peer, &id, &attrs); coordinator.ErrorKindOf(err) != coordinator.ErrConflict {
 			t.Errorf("a local user's id: %v", err)
 		}
 	})

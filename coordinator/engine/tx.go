@@ -29,13 +29,33 @@ type tx struct {
 	audited int // how many of filed have been audited
 }
 
+// carryOut runs one command after what its request carries of a Federate's. A command that is refused leaves that in
+// place; what a Federate may not carry refuses the command.
+func (t *tx) carryOut(ctx context.Context, c *command, full bool) error {
+	if c.carried != nil {
+		if full {
+			return storeFull(store.ErrFull)
+		}
+		if err := t.attempt(ctx, nil, c.carried.refresh); err != nil {
+			return err
+		}
+	}
+	switch {
+	case c.apply == nil:
+		return nil
+	case full && !c.bare:
+		return storeFull(store.ErrFull)
+	}
+	return t.attempt(ctx, c.request, c.apply)
+}
+
 // attempt runs one command. What a command that is refused has collected to write is dropped: commands
 // check everything before they change anything, and this keeps a slip of that rule off the disk.
-func (t *tx) attempt(ctx context.Context, c *command) error {
+func (t *tx) attempt(ctx context.Context, r *Request, apply func(*tx) error) error {
 	t.group()
 	groups, events, after, seq := len(t.groups), len(t.events), len(t.after), t.state.seq
-	t.audit.begin(c.request)
-	err := c.apply(t)
+	t.audit.begin(r)
+	err := apply(t)
 	if err != nil {
 		t.current = store.Group{}
 		t.groups, t.events, t.after = t.groups[:groups], t.events[:events], t.after[:after]

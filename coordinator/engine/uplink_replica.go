@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
@@ -14,52 +15,94 @@ import (
 	"substrate/coordinator/grant"
 )
 
-// OnBehalf is the caller of a request that the Federate makes for a user. What the request carries is durable here
-// before the request is carried out; attributes that are older than what is here are passed over, none at all (an
+// OnBehalf is the caller of a request that the Federate makes for a user. What the request carries goes with the
+// context: the first command of the request brings the replicas up to it, in the write that is the command's own, and
+// Carried does it where no command has. Attributes that are older than what is here are passed over, none at all (an
 // older Federate) leave what is here.
-func (e *Engine) OnBehalf(ctx context.Context, p FederatePeer, id *federation.Identity, attrs *federation.Attributes) (Caller, error) {
-	const op = "take the request from the Federate"
+func (e *Engine) OnBehalf(ctx context.Context, p FederatePeer, id *federation.Identity, attrs *federation.Attributes) (context.Context, Caller, error) {
 	f, err := e.checkPeer(p)
 	if err != nil {
-		return Caller{}, err
+		return ctx, Caller{}, err
 	}
 	if err := id.Check(); err != nil {
-		return Caller{}, coordinator.Errorf(coordinator.ErrInvalid, op, "on whose behalf: %w", err)
+		return ctx, Caller{}, coordinator.Errorf(coordinator.ErrInvalid, takeRequest, "on whose behalf: %w", err)
 	}
 	schema := uint32(0)
 	if attrs != nil {
 		schema = attrs.Schema
 		if err := attrs.Check(); err != nil {
-			return Caller{}, coordinator.Errorf(coordinator.ErrInvalid, op, "scheduling attributes: %w", err)
+			return ctx, Caller{}, coordinator.Errorf(coordinator.ErrInvalid, takeRequest, "scheduling attributes: %w", err)
 		}
 	}
 	e.peers.heard(e.opt.Now(), schema)
 	digest, err := carries(p, id, attrs)
 	if err != nil {
-		return Caller{}, err
+		return ctx, Caller{}, err
 	}
 	if c, ok := e.peers.known(digest); ok {
-		return c, nil
+		return ctx, c, nil
 	}
-	var c Caller
-	err = e.do(ctx, func(t *tx) error {
-		r := &refresh{tx: t, federate: f.ID, id: id, attrs: attrs}
-		if err := r.check(op); err != nil {
-			return err
-		}
-		u, err := r.apply()
-		if err != nil {
-			return err
-		}
-		c = Caller{Principal: auth.PrincipalOf(*u), Federate: f.ID}
-		c.Admin = false // of this cluster only who is so here
-		if id.Actor != "" {
-			c.Name = id.Actor
-		}
-		t.then(func(int64) { e.peers.remember(digest, c) })
+	c := e.credentials.onBehalf(id)
+	c.Federate = f.ID
+	return context.WithValue(ctx, carriedKey{}, &carried{federate: f.ID, id: id, attrs: attrs, digest: digest}), c, nil
+}
+
+const takeRequest = "take the request from the Federate"
+
+// carried is what a request brings of the Federate's, until it is durable here.
+type carried struct {
+	federate string
+	id       *federation.Identity
+	attrs    *federation.Attributes
+	digest   [sha256.Size]byte
+	durable  atomic.Bool
+}
+
+type carriedKey struct{}
+
+// carriedBy is what the request of a context still has to bring, nil for nothing.
+func carriedBy(ctx context.Context) *carried {
+	r, _ := ctx.Value(carriedKey{}).(*carried)
+	if r == nil || r.durable.Load() {
 		return nil
+	}
+	return r
+}
+
+// refresh brings the replicas up to the request.
+func (r *carried) refresh(t *tx) error {
+	in := &refresh{tx: t, federate: r.federate, id: r.id, attrs: r.attrs}
+	if err := in.check(takeRequest); err != nil {
+		return err
+	}
+	u, err := in.apply()
+	if err != nil {
+		return err
+	}
+	c := callerFor(auth.PrincipalOf(*u), r.id)
+	c.Federate = r.federate
+	t.then(func(int64) {
+		r.durable.Store(true)
+		t.engine.peers.remember(r.digest, c)
 	})
-	return c, err
+	return nil
+}
+
+// callerFor is the caller that a user's replica makes: of this cluster no administrator, and called after who asked.
+func callerFor(p auth.Principal, id *federation.Identity) Caller {
+	p.Admin = false // of this cluster only who is so here
+	if id.Actor != "" {
+		p.Name = id.Actor
+	}
+	return Caller{Principal: p}
+}
+
+// Carried returns when what the request brought is durable here, whatever became of the request itself.
+func (e *Engine) Carried(ctx context.Context) error {
+	if carriedBy(ctx) == nil {
+		return nil
+	}
+	return e.do(ctx, func(*tx) error { return nil })
 }
 
 func carries(p FederatePeer, id *federation.Identity, attrs *federation.Attributes) (d [sha256.Size]byte, err error) {
@@ -70,7 +113,6 @@ func carries(p FederatePeer, id *federation.Identity, attrs *federation.Attribut
 // FederateCaller is the Federate itself, for the few things that it does for nobody in particular. organizations are
 // those that it means: what is not here yet is made.
 func (e *Engine) FederateCaller(ctx context.Context, p FederatePeer, organizations []federation.Entity) (Caller, error) {
-	const op = "take the request from the Federate"
 	f, err := e.checkPeer(p)
 	if err != nil {
 		return Caller{}, err
@@ -79,10 +121,10 @@ func (e *Engine) FederateCaller(ctx context.Context, p FederatePeer, organizatio
 		err = e.do(ctx, func(t *tx) error {
 			for _, o := range organizations {
 				if err := o.Check(); err != nil {
-					return coordinator.Errorf(coordinator.ErrInvalid, op, "organization: %w", err)
+					return coordinator.Errorf(coordinator.ErrInvalid, takeRequest, "organization: %w", err)
 				}
 				r := &refresh{tx: t, federate: f.ID}
-				if err := r.owned(op, o, t.state.replicaOf("organization", o.ID)); err != nil {
+				if err := r.owned(takeRequest, o, t.state.replicaOf("organization", o.ID)); err != nil {
 					return err
 				}
 				if _, err := r.organization(o); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
+	"substrate/coordinator/federation"
 )
 
 // credentials is what a secret is checked against, outside the loop: a wrong one must cost nothing, and
@@ -65,6 +66,23 @@ func (k *credentials) forget(id coordinator.UserID) {
 	defer k.mu.Unlock()
 	delete(k.owners, id)
 	maps.DeleteFunc(k.tokens, func(_ string, t *credential) bool { return t.User == id })
+}
+
+// onBehalf is the caller that a user of the Federate is before the replica has been brought up to the request: what is
+// known here of it, with the groups that the request names.
+func (k *credentials) onBehalf(id *federation.Identity) Caller {
+	p := auth.Principal{User: coordinator.UserID(id.User.ID), Name: id.User.Name, Organization: coordinator.OrganizationID(id.Organization.ID)}
+	for _, g := range id.Groups {
+		p.Groups = append(p.Groups, coordinator.GroupID(g.ID))
+	}
+	k.mu.RLock()
+	known, ok := k.owners[p.User]
+	k.mu.RUnlock()
+	if ok && known.Organization == p.Organization {
+		p.Name, p.Owner = known.Name, known.Owner
+		p.Owns = slices.DeleteFunc(slices.Clone(known.Owns), func(g coordinator.GroupID) bool { return !slices.Contains(p.Groups, g) })
+	}
+	return callerFor(p, id)
 }
 
 func (k *credentials) issue(t auth.UserToken) {

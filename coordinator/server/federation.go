@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/tls"
@@ -36,12 +37,17 @@ const maxReadWorkflows = 1000
 type FederationEngine interface {
 	Engine
 	behalfAPI
+	uplinkAPI
 	enrolAPI
 }
 
 type behalfAPI interface {
-	OnBehalf(context.Context, engine.FederatePeer, *federation.Identity, *federation.Attributes) (engine.Caller, error)
+	OnBehalf(context.Context, engine.FederatePeer, *federation.Identity, *federation.Attributes) (context.Context, engine.Caller, error)
+	Carried(context.Context) error
 	FederateCaller(context.Context, engine.FederatePeer, []federation.Entity) (engine.Caller, error)
+}
+
+type uplinkAPI interface {
 	Describe(context.Context, engine.FederatePeer) (engine.MemberDescription, error)
 	FederatedWorkflows(context.Context, engine.FederatePeer, []coordinator.WorkflowID) ([]engine.WorkflowView, error)
 	Withdraw(context.Context, engine.FederatePeer, coordinator.UserID, string) (coordinator.WorkflowID, error)
@@ -87,8 +93,8 @@ func NewFederationServer(t *tls.Config, e FederationEngine, o FederationOptions)
 	return s, nil
 }
 
-// federationGate is the one place where requests of a Federate come in: it checks who is at the other end, has the
-// engine bring its replicas up to what the request carries, and lets it go on as the user's.
+// federationGate is the one place where requests of a Federate come in: it checks who is at the other end, hands the
+// engine what the request carries for its replicas, and lets it go on as the user's.
 type federationGate struct {
 	engine      FederationEngine
 	opts        FederationOptions
@@ -110,13 +116,20 @@ func (g *federationGate) unary(ctx context.Context, req any, info *grpc.UnarySer
 		return nil, toStatus(err)
 	}
 	resp, err = next(ctx, req)
-	return resp, toStatus(err)
+	// What the request carried is durable before it is answered, also where it came to nothing.
+	if err = cmp.Or(err, g.engine.Carried(ctx)); err != nil {
+		return nil, toStatus(err)
+	}
+	return resp, nil
 }
 
 func (g *federationGate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 	defer func() { err = recovered(g.opts.Log, info.FullMethod, recover(), err) }()
 	ctx, err := g.admit(ss.Context(), info.FullMethod)
 	if err != nil {
+		return toStatus(err)
+	}
+	if err := g.engine.Carried(ctx); err != nil { // a stream answers bit by bit
 		return toStatus(err)
 	}
 	return toStatus(next(srv, callerStream{ServerStream: ss, ctx: ctx}))
@@ -134,7 +147,7 @@ func (g *federationGate) admit(ctx context.Context, method string) (context.Cont
 	if federationMethod(method) {
 		return withRequest(ctx, rand.Reader, method, engine.Caller{From: remoteAddress(ctx, nil), Federate: p.ID}) // the engine checks the peer
 	}
-	caller, err := g.caller(ctx, p, method)
+	ctx, caller, err := g.caller(ctx, p, method)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +163,7 @@ func (g *federationGate) admit(ctx context.Context, method string) (context.Cont
 		permission = auth.PermissionUser
 	}
 	if err := auth.Authorize(caller.Principal, permission, deed(method), auth.Target{}); err != nil {
-		return nil, err
+		return nil, cmp.Or(g.engine.Carried(ctx), err)
 	}
 	return context.WithValue(ctx, callerKey{}, caller), nil
 }
@@ -170,30 +183,31 @@ func (g *federationGate) peer(ctx context.Context) (engine.FederatePeer, error) 
 }
 
 // caller reads for whom the request is. What newer Federates add to the messages is passed over.
-func (g *federationGate) caller(ctx context.Context, p engine.FederatePeer, method string) (engine.Caller, error) {
+func (g *federationGate) caller(ctx context.Context, p engine.FederatePeer, method string) (context.Context, engine.Caller, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	var behalf apiv1.OnBehalf
 	present, err := header(md, behalfMetadata, &behalf)
 	if err != nil {
-		return engine.Caller{}, err
+		return ctx, engine.Caller{}, err
 	}
 	if !present {
 		if !slices.Contains(methodsOfTheFederate(), method) {
-			return engine.Caller{}, coordinator.Errorf(coordinator.ErrDenied, deed(method), "a Federate does this for a user only, and the request names none")
+			return ctx, engine.Caller{}, coordinator.Errorf(coordinator.ErrDenied, deed(method), "a Federate does this for a user only, and the request names none")
 		}
 		var orgs apiv1.FederatedOrganizations
 		if _, err := header(md, organizationsMetadata, &orgs); err != nil {
-			return engine.Caller{}, err
+			return ctx, engine.Caller{}, err
 		}
-		return g.engine.FederateCaller(ctx, p, each(orgs.GetOrganizations(), entityFromProto))
+		caller, err := g.engine.FederateCaller(ctx, p, each(orgs.GetOrganizations(), entityFromProto))
+		return ctx, caller, err
 	}
 	if !slices.Contains(methodsOnBehalf(), method) {
-		return engine.Caller{}, coordinator.Errorf(coordinator.ErrDenied, deed(method), "the Federate's users do this on the Federate")
+		return ctx, engine.Caller{}, coordinator.Errorf(coordinator.ErrDenied, deed(method), "the Federate's users do this on the Federate")
 	}
 	var scheduling apiv1.SchedulingAttributes
 	var attrs *federation.Attributes
 	if present, err = header(md, schedulingMetadata, &scheduling); err != nil {
-		return engine.Caller{}, err
+		return ctx, engine.Caller{}, err
 	} else if present {
 		attrs = attributesFromProto(&scheduling)
 	}
