@@ -494,6 +494,7 @@ func (t *tally) copyFrom(u *tally) {
 // assign finds the reservation that reserved work runs in: the one that it names, or else the oldest of its owner that has
 // begun and is large enough.
 func (s *shape) assign(c *cluster) {
+	was := s.party.booking
 	s.party.booking, s.party.denied = nil, nil
 	if !c.reserving || s.proto.Class != coordinator.ClassReserved {
 		return
@@ -511,6 +512,7 @@ func (s *shape) assign(c *cluster) {
 		var refused *Verdict
 		if found, refused = c.bookingOf(r, s); found != nil {
 			s.party.booking = found
+			s.roomless = s.roomless && found == was // another one may have room
 			return
 		}
 		why = refused

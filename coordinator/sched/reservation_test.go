@@ -234,3 +234,31 @@ func checkCounted(s Snapshot, p Plan, after Snapshot) string {
 	}
 	return ""
 }
+
+// TestAnotherReservationBegins: that a job had no room in one reservation says nothing about the next that it may run in.
+func TestAnotherReservationBegins(t *testing.T) {
+	gpu := Node{Definition: "a", Cores: 16, Threads: 16, Memory: 64, Devices: map[string]uint32{"gpu": 4}, Schedulable: true}
+	near, far := gpu, gpu
+	near.ID, far.ID = "n1", "n2"
+	reserved := func(id ReservationID, gpus uint32, from time.Duration) Reservation {
+		return Reservation{ID: id, Organization: "o", Definition: "a", Device: "gpu", GPUs: gpus, From: epoch.Add(from), Until: epoch.Add(time.Hour)}
+	}
+	s := load(&Snapshot{
+		Now: epoch, Definitions: []Definition{{ID: "a"}}, Nodes: []Node{near, far},
+		Reservations: []Reservation{reserved("r1", 2, 10*time.Minute), reserved("r2", 4, 0)},
+		Placements: []Placement{{ID: "other", Class: coordinator.ClassOnDemand, Started: epoch.Add(-time.Hour), Nodes: []coordinator.NodeID{"n1"},
+			Resources: coordinator.Resources{Cores: 12}}},
+		Requests: []Request{{ID: "j", Class: coordinator.ClassReserved, Organization: "o", Nodes: 1, Submitted: epoch,
+			Resources: coordinator.Resources{Cores: 8}, Admissible: []coordinator.DefinitionID{"a"}}},
+	})
+	if plan := s.Decide(epoch); len(plan.Starts) != 0 {
+		t.Fatalf("it starts beside 12 of 16 cores: %+v", plan.Starts)
+	}
+	at := epoch.Add(10 * time.Minute)
+	if next := s.Next(); !next.Equal(at) {
+		t.Errorf("the next decision is at %v", next)
+	}
+	if plan := s.Decide(at); len(plan.Starts) != 1 || plan.Starts[0].Reservation != "r1" {
+		t.Errorf("it does not start in the reservation that begins: %+v", plan.Starts)
+	}
+}
