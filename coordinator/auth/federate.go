@@ -178,7 +178,7 @@ type Membership struct {
 
 // TLS is how the Federate calls the cluster: by its certificate, and only a coordinator that the cluster's CA named.
 // The CA is pinned and names its cluster, so the address may be any.
-func (m *Membership) TLS() (*tls.Config, time.Time, error) {
+func (m *Membership) TLS(now func() time.Time) (*tls.Config, time.Time, error) {
 	fail := func(err error) (*tls.Config, time.Time, error) {
 		return nil, time.Time{}, fmt.Errorf("cannot use the certificate of cluster %s: %w", m.Cluster, err)
 	}
@@ -197,7 +197,7 @@ func (m *Membership) TLS() (*tls.Config, time.Time, error) {
 		return fail(err)
 	}
 	cert := tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: m.Key.private, Leaf: leaf}
-	conf := toCoordinator(func([]*x509.Certificate) (*x509.Certificate, error) { return ca, nil }, m.Cluster)
+	conf := toCoordinator(func([]*x509.Certificate) (*x509.Certificate, error) { return ca, nil }, m.Cluster, now)
 	conf.Certificates = []tls.Certificate{cert}
 	return conf, leaf.NotAfter, nil
 }
@@ -218,7 +218,7 @@ func CheckCA(caPEM []byte, cluster, pin string) error {
 }
 
 // PinnedTLS calls a coordinator of which only the pin of its CA is known.
-func PinnedTLS(pin string) *tls.Config {
+func PinnedTLS(pin string, now func() time.Time) *tls.Config {
 	return toCoordinator(func(chain []*x509.Certificate) (*x509.Certificate, error) {
 		for _, c := range chain[1:] {
 			if c.IsCA && keyPin(c.RawSubjectPublicKeyInfo) == pin {
@@ -226,12 +226,13 @@ func PinnedTLS(pin string) *tls.Config {
 			}
 		}
 		return nil, errors.New("its CA is not the one the token names")
-	}, "")
+	}, "", now)
 }
 
 // toCoordinator accepts a coordinator's certificate that the CA signed, whatever the address it was reached at.
-func toCoordinator(authority func([]*x509.Certificate) (*x509.Certificate, error), cluster string) *tls.Config {
+func toCoordinator(authority func([]*x509.Certificate) (*x509.Certificate, error), cluster string, now func() time.Time) *tls.Config {
 	return &tls.Config{
+		Time:               now,
 		MinVersion:         tls.VersionTLS13,
 		NextProtos:         []string{"h2"},
 		InsecureSkipVerify: true, // by name; VerifyConnection does the rest
@@ -246,7 +247,7 @@ func toCoordinator(authority func([]*x509.Certificate) (*x509.Certificate, error
 			roots := x509.NewCertPool()
 			roots.AddCert(ca)
 			leaf := state.PeerCertificates[0]
-			if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
+			if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}); err != nil {
 				return fmt.Errorf("cannot trust the cluster: %w", err)
 			}
 			if len(leaf.URIs) != 1 || leaf.URIs[0].Scheme != uriScheme || leaf.URIs[0].Path != coordinatorPath || cluster != "" && leaf.URIs[0].Host != cluster {

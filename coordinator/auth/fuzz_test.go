@@ -127,7 +127,7 @@ func FuzzMembership(f *testing.F) {
 			}
 		}
 		m := Membership{Cluster: cluster, Key: key, Certificate: certificate, CA: authority}
-		if conf, _, err := m.TLS(); err == nil {
+		if conf, _, err := m.TLS(time.Now); err == nil {
 			leaf := conf.Certificates[0].Leaf
 			if !key.private.PublicKey.Equal(leaf.PublicKey) {
 				t.Fatalf("%q was taken", certificate)

@@ -59,8 +59,8 @@ func (e *Engine) federateOnly(c Caller, op string) error {
 func (e *Engine) ClusterID() string { return e.ca.Cluster() }
 
 // BeginMember makes the key for a new cluster, durably, before it is shown to it: when the answer is lost, the same
-// question asked again costs no second token.
-func (e *Engine) BeginMember(ctx context.Context, c Caller, name, address string) (m Member, err error) {
+// question asked again costs no second token. again takes one that is registered: the cluster takes its certificate no more.
+func (e *Engine) BeginMember(ctx context.Context, c Caller, name, address string, again bool) (m Member, err error) {
 	op := "register cluster " + name
 	if err := e.federateOnly(c, op); err != nil {
 		return m, err
@@ -71,7 +71,7 @@ func (e *Engine) BeginMember(ctx context.Context, c Caller, name, address string
 	err = e.do(ctx, func(t *tx) error {
 		members := t.state.federation.members
 		rec := members[name]
-		if rec != nil && len(rec.Membership.Certificate) > 0 {
+		if rec != nil && len(rec.Membership.Certificate) > 0 && !again {
 			return coordinator.Errorf(coordinator.ErrExists, op, "there is one of this name").
 				WithHint("`substrate cluster deregister %s` first", name)
 		}
@@ -99,6 +99,10 @@ func (e *Engine) ConfirmMember(ctx context.Context, name string, ms auth.Members
 		rec := t.state.federation.members[name]
 		if rec == nil {
 			return noSuch(op, "cluster", name)
+		}
+		if was := rec.Membership.Cluster; was != "" && was != ms.Cluster {
+			return coordinator.Errorf(coordinator.ErrConflict, op, "another cluster answers there than the one that is registered under this name").
+				WithHint("`substrate cluster federation forget` there, as it has taken this Federate in; another name for it here")
 		}
 		for _, other := range t.state.federation.members {
 			if other.Name != name && other.Membership.Cluster == ms.Cluster {

@@ -72,7 +72,7 @@ func grantCases() []permissionCase {
 		}, adminOnly},
 		{"ForgetFederate", func(ctx context.Context, e *Engine, c Caller) error { return e.ForgetFederate(ctx, c) }, row('u', 'd', 'd', 'd', 'h')},
 		{"BeginMember", func(ctx context.Context, e *Engine, c Caller) error {
-			_, err := e.BeginMember(ctx, c, "east", "east:1")
+			_, err := e.BeginMember(ctx, c, "east", "east:1", false)
 			return err
 		}, notHere},
 		{"DrainMember", func(ctx context.Context, e *Engine, c Caller) error {

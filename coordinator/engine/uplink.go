@@ -181,6 +181,12 @@ func (e *Engine) checkPeer(p FederatePeer) (federateRecord, error) {
 	return *f, nil
 }
 
+// CheckFederate tells whether the other end of a connection is the Federate that this cluster belongs to.
+func (e *Engine) CheckFederate(p FederatePeer) error {
+	_, err := e.checkPeer(p)
+	return err
+}
+
 // FederateView is the Federate that this cluster belongs to.
 type FederateView struct {
 	ID, Name, URL    string

@@ -175,7 +175,7 @@ func (g *gate) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo
 	stop := func() error { return nil }
 	s := callerStream{ServerStream: ss, ctx: ctx}
 	if callerOf(ctx).User != "" {
-		s.auth, s.token = g.auth, bearer(ctx)
+		s.still = g.sameCaller
 		stop = s.watch(cmp.Or(g.recheck, recheckEvery))
 	}
 	err = next(srv, s)
@@ -193,20 +193,24 @@ const recheckEvery = 10 * time.Second
 type callerStream struct {
 	grpc.ServerStream
 	ctx   context.Context
-	auth  authAPI // nil where no token is shown
-	token string
+	still func(context.Context) error // whether it may go on; nil where no token is shown
 }
 
-// check asks whether the token still stands for the caller that the stream began with.
+// check asks whether the stream may go on.
 func (s callerStream) check() error {
-	if s.auth == nil {
+	if s.still == nil {
 		return nil
 	}
-	now, err := s.auth.Authenticate(s.ctx, s.token)
+	return s.still(s.ctx)
+}
+
+// sameCaller tells whether a token still stands for the caller that a stream began with.
+func (g *gate) sameCaller(ctx context.Context) error {
+	now, err := g.auth.Authenticate(ctx, bearer(ctx))
 	if err != nil {
 		return err
 	}
-	if was := callerOf(s.ctx); now.User != was.User || now.Organization != was.Organization || now.Owner != was.Owner || now.Admin != was.Admin {
+	if was := callerOf(ctx); now.User != was.User || now.Organization != was.Organization || now.Owner != was.Owner || now.Admin != was.Admin {
 		return coordinator.Errorf(coordinator.ErrUnavailable, "go on with the stream", "the role of user %s changed", was.Name)
 	}
 	return nil

@@ -44,7 +44,7 @@ type memberAPI interface {
 }
 
 type memberChangeAPI interface {
-	BeginMember(ctx context.Context, c engine.Caller, name, address string) (engine.Member, error)
+	BeginMember(ctx context.Context, c engine.Caller, name, address string, again bool) (engine.Member, error)
 	ConfirmMember(ctx context.Context, name string, m auth.Membership) error
 	DrainMember(ctx context.Context, c engine.Caller, name string, drained bool) (engine.Member, error)
 	RemoveMember(ctx context.Context, c engine.Caller, name string, force bool) error
@@ -214,15 +214,19 @@ func (f *Federate) link(m engine.Member) (*link, error) {
 		return nil, coordinator.Errorf(coordinator.ErrUnavailable, "call cluster "+m.Name, "its registration is not complete").
 			WithHint("run `substrate cluster register %s` again with the same token, or with a new one", m.Name)
 	}
+	conf, expires, err := m.Membership.TLS(f.opts.Now)
+	if err != nil {
+		return nil, err
+	}
+	if f.opts.Now().After(expires) {
+		return nil, coordinator.Errorf(coordinator.ErrUnavailable, "call cluster "+m.Name, "this Federate's certificate there expired at %s", expires.UTC().Format(time.RFC3339)).
+			WithHint("`substrate cluster federation token create` there, then `substrate cluster register %s` here again: what is routed there is kept", m.Name)
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	old := f.links[m.Name]
 	if old != nil && old.address == m.Address && bytes.Equal(old.member.Certificate, m.Membership.Certificate) {
 		return old, nil
-	}
-	conf, expires, err := m.Membership.TLS()
-	if err != nil {
-		return nil, err
 	}
 	conn, err := grpc.NewClient("passthrough:///"+m.Address,
 		grpc.WithTransportCredentials(credentials.NewTLS(conf)),
@@ -362,7 +366,7 @@ func (f *Federate) renew(ctx context.Context, m engine.Member, l *link) error {
 	}
 	next := m.Membership
 	next.Certificate = r.GetCertificate()
-	if _, _, err := next.TLS(); err != nil {
+	if _, _, err := next.TLS(f.opts.Now); err != nil {
 		return err
 	}
 	return f.engine.ConfirmMember(ctx, m.Name, next)

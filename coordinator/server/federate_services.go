@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -349,7 +350,7 @@ func (s clusterService) RegisterCluster(ctx context.Context, r *apiv1.RegisterCl
 	if err != nil || shown.Pin == "" {
 		return nil, coordinator.Errorf(coordinator.ErrInvalid, op, "the token is not one of `substrate cluster federation token create`")
 	}
-	m, err := s.federate.engine.BeginMember(ctx, callerOf(ctx), r.GetName(), r.GetAddress())
+	m, err := s.federate.engine.BeginMember(ctx, callerOf(ctx), r.GetName(), r.GetAddress(), s.federate.mayRegisterAgain(ctx, r.GetName()))
 	if err != nil {
 		return nil, err
 	}
@@ -362,11 +363,24 @@ func (s clusterService) RegisterCluster(ctx context.Context, r *apiv1.RegisterCl
 	return s.federate.show(ctx, r.GetName(), true)
 }
 
+// mayRegisterAgain reports whether a cluster takes this Federate's certificate no more: it has expired, or the cluster
+// says that it does not belong to it.
+func (f *Federate) mayRegisterAgain(ctx context.Context, name string) bool {
+	m, err := f.member(ctx, name)
+	if err != nil || m.Pending {
+		return false
+	}
+	if _, expires, err := m.Membership.TLS(f.opts.Now); err == nil && f.opts.Now().After(expires) {
+		return true
+	}
+	return status.Code(f.describe(ctx, m)) == codes.Unauthenticated
+}
+
 // enrol trades the token for a certificate. The cluster is known by the pin in the token.
 func (f *Federate) enrol(ctx context.Context, op string, m engine.Member, token, pin string) (ms auth.Membership, err error) {
 	ctx, cancel := context.WithTimeout(ctx, f.opts.CallTimeout)
 	defer cancel()
-	conn, err := grpc.NewClient("passthrough:///"+m.Address, grpc.WithTransportCredentials(credentials.NewTLS(auth.PinnedTLS(pin))))
+	conn, err := grpc.NewClient("passthrough:///"+m.Address, grpc.WithTransportCredentials(credentials.NewTLS(auth.PinnedTLS(pin, f.opts.Now))))
 	if err != nil {
 		return ms, err
 	}
@@ -387,7 +401,7 @@ func (f *Federate) enrol(ctx context.Context, op string, m engine.Member, token,
 	if err := auth.CheckCA(ms.CA, ms.Cluster, pin); err != nil {
 		return ms, coordinator.Errorf(coordinator.ErrDenied, op, "%w", err)
 	}
-	_, _, err = ms.TLS()
+	_, _, err = ms.TLS(f.opts.Now)
 	return ms, err
 }
 
@@ -482,6 +496,9 @@ func (f *Federate) clusterToProto(m engine.Member) *apiv1.Cluster {
 	l, err := f.link(m)
 	if err != nil {
 		c.Error = err.Error()
+		if !m.Pending {
+			c.State = "unreachable"
+		}
 		return c
 	}
 	l.mu.Lock()

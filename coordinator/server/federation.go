@@ -48,6 +48,7 @@ type behalfAPI interface {
 }
 
 type uplinkAPI interface {
+	CheckFederate(engine.FederatePeer) error
 	Describe(context.Context, engine.FederatePeer) (engine.MemberDescription, error)
 	FederatedWorkflows(context.Context, engine.FederatePeer, []coordinator.WorkflowID) ([]engine.WorkflowView, error)
 	Withdraw(context.Context, engine.FederatePeer, coordinator.UserID, string) (coordinator.WorkflowID, error)
@@ -77,6 +78,8 @@ func NewFederationServer(t *tls.Config, e FederationEngine, o FederationOptions)
 		return nil, errors.New("cannot make the federation server: peer reader, clock or log missing")
 	}
 	g := &federationGate{engine: e, opts: o, permissions: permissions()}
+	t = t.Clone()
+	t.Time = o.Now
 	s := grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(t)),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 10 * time.Second}),
@@ -100,6 +103,7 @@ type federationGate struct {
 	opts        FederationOptions
 	permissions auth.Table
 	failures    failures
+	recheck     time.Duration // of streams; 0: recheckEvery
 }
 
 type peerKey struct{}
@@ -132,7 +136,13 @@ func (g *federationGate) stream(srv any, ss grpc.ServerStream, info *grpc.Stream
 	if err := g.engine.Carried(ctx); err != nil { // a stream answers bit by bit
 		return toStatus(err)
 	}
-	return toStatus(next(srv, callerStream{ServerStream: ss, ctx: ctx}))
+	s := callerStream{ServerStream: ss, ctx: ctx, still: func(ctx context.Context) error {
+		p, err := g.peer(ctx)
+		return cmp.Or(err, g.engine.CheckFederate(p))
+	}}
+	stop := s.watch(cmp.Or(g.recheck, recheckEvery))
+	err = next(srv, s)
+	return toStatus(cmp.Or(stop(), err))
 }
 
 func (g *federationGate) admit(ctx context.Context, method string) (context.Context, error) {
@@ -174,6 +184,10 @@ func (g *federationGate) peer(ctx context.Context) (engine.FederatePeer, error) 
 		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
 			id, key, err := g.opts.Peer(info.State)
 			if err == nil {
+				if end := info.State.PeerCertificates[0].NotAfter; g.opts.Now().After(end) { // the connection is older than that
+					return engine.FederatePeer{}, coordinator.Errorf(coordinator.ErrUnauthenticated, "identify the Federate", "its certificate expired at %s", end.UTC().Format(time.RFC3339)).
+						WithHint("register the cluster again: `substrate cluster federation token create` here, `substrate cluster register` on the Federate")
+				}
 				return engine.FederatePeer{ID: id, Key: key}, nil
 			}
 			return engine.FederatePeer{}, coordinator.Errorf(coordinator.ErrUnauthenticated, "identify the Federate", "%w", err)

@@ -46,7 +46,7 @@ func enrolRaw(t *testing.T, cluster *site) *rawFederate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pinned, err := grpc.NewClient("passthrough:///"+cluster.address, grpc.WithTransportCredentials(credentials.NewTLS(auth.PinnedTLS(shown.Pin))))
+	pinned, err := grpc.NewClient("passthrough:///"+cluster.address, grpc.WithTransportCredentials(credentials.NewTLS(auth.PinnedTLS(shown.Pin, cluster.now))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func enrolRaw(t *testing.T, cluster *site) *rawFederate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conf, _, err := (&auth.Membership{Cluster: r.GetClusterId(), Key: key, Certificate: r.GetCertificate(), CA: r.GetCa()}).TLS()
+	conf, _, err := (&auth.Membership{Cluster: r.GetClusterId(), Key: key, Certificate: r.GetCertificate(), CA: r.GetCa()}).TLS(cluster.now)
 	if err != nil {
 		t.Fatal(err)
 	}

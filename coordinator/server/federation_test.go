@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,6 +45,14 @@ type site struct {
 	url      string
 	stop     func()
 	gate     *gateListener
+	clock    *atomic.Int64 // how far its clock is ahead, ns; nil: not at all
+}
+
+func (s *site) now() time.Time {
+	if s.clock == nil {
+		return time.Now()
+	}
+	return time.Now().Add(time.Duration(s.clock.Load()))
 }
 
 // clients are the API as one user.
@@ -114,7 +123,7 @@ func (s *site) start(federate bool, api, federationPort string) {
 	}
 	log := slog.New(slog.DiscardHandler)
 	ctx, cancel := context.WithCancel(context.Background())
-	s.engine, err = engine.New(ctx, engine.Options{Store: s.store, Logs: out, Log: log, Now: time.Now, Rand: rand.Reader, Federate: federate})
+	s.engine, err = engine.New(ctx, engine.Options{Store: s.store, Logs: out, Log: log, Now: s.now, Rand: rand.Reader, Federate: federate})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -127,14 +136,14 @@ func (s *site) start(federate bool, api, federationPort string) {
 	}
 	run(func() error { return s.engine.Run(ctx) })
 	if federate {
-		s.federate, err = NewFederate(s.engine, FederateOptions{Version: "v-test", URL: "https://federate.example:7440", Now: time.Now, Log: log, Rand: rand.Reader,
+		s.federate, err = NewFederate(s.engine, FederateOptions{Version: "v-test", URL: "https://federate.example:7440", Now: s.now, Log: log, Rand: rand.Reader,
 			Poll: 100 * time.Millisecond, Retry: 50 * time.Millisecond, ScoreTimeout: 2 * time.Second, CallTimeout: 5 * time.Second})
 		if err != nil {
 			s.t.Fatal(err)
 		}
 		run(func() error { return s.federate.Run(ctx) })
 	}
-	handler, err := NewAPI(s.engine, APIOptions{Version: "v-test", Now: time.Now, Log: log, Federate: s.federate, FederationPort: !federate})
+	handler, err := NewAPI(s.engine, APIOptions{Version: "v-test", Now: s.now, Log: log, Federate: s.federate, FederationPort: !federate})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -181,11 +190,11 @@ func (s *site) await(running []chan error) {
 func (s *site) serveFederation(address string, run func(func() error)) *grpc.Server {
 	s.t.Helper()
 	ca := s.engine.ServerIdentity()
-	cert, err := ca.ServerCertificate([]string{"elsewhere.example"}, time.Now(), time.Hour, rand.Reader)
+	issuer, err := ca.NewServing([]string{"elsewhere.example"}, 90*24*time.Hour, s.now, rand.Reader)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	srv, err := NewFederationServer(ca.FederationTLS(cert), s.engine, FederationOptions{Version: "v-" + s.name, Peer: ca.FederateFromTLS, Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	srv, err := NewFederationServer(issuer.Keep(ca.FederationTLS(tls.Certificate{})), s.engine, FederationOptions{Version: "v-" + s.name, Peer: ca.FederateFromTLS, Now: s.now, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		s.t.Fatal(err)
 	}
