@@ -1,15 +1,45 @@
 #!/bin/sh
-# Installs what the tests compare with or run: lscpu, lsblk, lsmem (util-linux), lspci (pciutils), pci.ids, numactl, slurmd.
+# Installs what the tests compare with or run: lscpu, lsblk, lsmem (util-linux), lspci (pciutils), pci.ids, numactl,
+# and a whole Slurm with its database. Nothing that is installed here is left running.
 set -eu
 missing=""
-command -v lscpu >/dev/null && command -v lsblk >/dev/null && command -v lsmem >/dev/null || missing="$missing util-linux"
-command -v lspci >/dev/null || missing="$missing pciutils"
+has() { command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ]; } # daemons are on root's path only
+need() { # PACKAGE PROGRAM...
+  package=$1; shift
+  for program; do
+    has "$program" || { missing="$missing $package"; return 0; }
+  done
+}
+need util-linux lscpu lsblk lsmem setpriv
+need pciutils lspci
 [ -r /usr/share/misc/pci.ids ] || missing="$missing pci.ids"
-command -v numactl >/dev/null || missing="$missing numactl"
-[ -x /usr/sbin/slurmd ] || command -v slurmd >/dev/null || missing="$missing slurmd"
-command -v ps >/dev/null || missing="$missing procps"
+need numactl numactl
+need procps ps
+need slurmctld slurmctld
+need slurmd slurmd
+need slurm-client sbatch squeue sacct scontrol
+need slurmdbd slurmdbd
+need munge munged
+need mariadb-server-core mariadbd
 [ -z "$missing" ] && exit 0
+if [ "$(id -u)" != 0 ]; then
+  echo "cannot install packages: not root; run this as root: apt-get install --no-install-recommends$missing" >&2
+  exit 1
+fi
 echo "installing:$missing"
-apt-get update -qq
+
+# Packages of daemons start them. A policy-rc.d that refuses, see invoke-rc.d(8), is in place while they are unpacked.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e $policy ]; then
+  trap 'rm -f $policy' EXIT
+  trap 'exit 1' HUP INT TERM
+  printf '#!/bin/sh\nexit 101\n' >$policy
+  chmod 755 $policy
+fi
+apt() { DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=300 "$@"; }
+apt update || echo "cannot update the lists of packages: trying with those that are here" >&2
 # shellcheck disable=SC2086 # a list of names
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing
+apt install -y --no-install-recommends $missing || {
+  echo "cannot install$missing: see above; without a network, install these packages from elsewhere" >&2
+  exit 1
+}

@@ -122,7 +122,7 @@ func (c *Cluster) cleanUp() {
 	for _, n := range c.Nodes {
 		n.Kill()
 	}
-	if err := killAll(c.Dir); err != nil {
+	if err := KillAll(c.Dir); err != nil {
 		c.t.Logf("%v", err)
 	}
 	if c.t.Failed() {

@@ -20,9 +20,20 @@ type Process struct {
 	Log  string // its output, of all its lives
 
 	argv []string
+	env  []string            // besides this process's
+	as   *syscall.Credential // nil is this process's
 	mu   sync.Mutex
 	life *life
 }
+
+// NewProcess is a daemon of another make, for tests that need a real peer: env is added to this process's
+// environment, and a credential makes it run as another account.
+func NewProcess(name, log string, env []string, as *syscall.Credential, argv ...string) *Process {
+	return &Process{Name: name, Log: log, argv: argv, env: env, as: as}
+}
+
+// Launch starts the process; being up is for the caller to ask.
+func (p *Process) Launch() error { return p.launch() }
 
 type life struct {
 	cmd   *exec.Cmd
@@ -57,8 +68,8 @@ func (p *Process) launch() error {
 	defer out.Close()
 	cmd := exec.Command(p.argv[0], p.argv[1:]...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.Env = withoutSubstrate(os.Environ())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Env = append(withoutSubstrate(os.Environ()), p.env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: p.as}
 	l := &life{cmd: cmd, ended: make(chan struct{})}
 	started := make(chan error)
 	go func() {
@@ -160,9 +171,9 @@ func (p *Process) Wait(within time.Duration) (Exit, error) {
 // LastWords is the end of the process's output.
 func (p *Process) LastWords() string { return string(tail(p.Log, 20)) }
 
-// killAll ends every process whose command line, environment or working directory is about dir: keepers by
+// KillAll ends every process whose command line, environment or working directory is about dir: keepers by
 // the first, jobs by the others. The dead may leave children, so it looks until there are none.
-func killAll(dir string) error {
+func KillAll(dir string) error {
 	for range 100 {
 		pids := processesOf(dir)
 		if len(pids) == 0 {
