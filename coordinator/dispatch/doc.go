@@ -31,13 +31,20 @@
 // Every call returns nil, or an error that is one of those in errors.go, with what its caller must do. A call that may have had its effect is
 // ErrOutcomeUnknown: it can still land until Declarations.CallBound after its deadline, and until then nobody may conclude from not seeing
 // its effect that there is none. Calls that change something are idempotent where the system allows it: opening an open gate, stopping
-// what has ended, placing a hold that is placed, all succeed.
+// what has ended, placing a hold that is placed, all succeed. Opening the gate of what is over is nil or ErrEnded, and stopping
+// what the system does not know is nil or ErrNotFound: not every system tells. Anything that is no id of the system's is ErrNotFound or
+// ErrRefused, and no program is given it.
 //
 // # Holds
 //
 // A hold keeps a pending object from starting, apart from the gate and apart from what an operator holds. Each has an instance, a number that
-// its owner draws; placing the same again changes nothing, placing a later one replaces it, and a release that names another than the
-// one in place is ErrStale and changes nothing.
+// its owner draws; placing the same again changes nothing, placing a later one replaces it, an earlier one is ErrStale, and a release that
+// names another than the one in place is ErrStale too; neither changes anything.
+//
+// # Executions
+//
+// Requeue ends the execution with cause replaced; from then on the observation is of the next one, with a number one higher, though it
+// has not started: it is pending, without start and nodes. The one before stands in Earlier for as long as PolledLoss says.
 //
 // # What a cluster can
 //
