@@ -10,7 +10,7 @@ FUZZTIME  ?= 20s
 # The properties draw the same cases in each run, so that a change is judged by what it changes. 0 draws others each time.
 RAPID_SEED ?= 1
 
-.PHONY: help build run test verify bench fuzz sim nightly deps packages proto clean
+.PHONY: help build run test test-peers verify bench fuzz sim nightly deps packages proto clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
@@ -27,6 +27,9 @@ run: build ## start a cluster on this machine, run a sample workflow, stay until
 test: build ## what CI runs: everything that needs no other machine
 	$(GO) vet ./...
 	RAPID_SEED=$(RAPID_SEED) $(GO) test -timeout 20m ./...
+
+test-peers: ## at length what `make test` does in short with real batch systems; needs root
+	SUBSTRATE_PEERS=full $(GO) test -count 1 -p 1 -timeout 90m ./tests/slurm/... ./coordinator/dispatch/...
 
 verify: ## formatting, vet, the import law, generated code and module files as they should be
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo 'run gofmt'; exit 1; }

@@ -12,6 +12,9 @@ import (
 // binEnv names the directory of programs to test instead of building them.
 const binEnv = "SUBSTRATE_BIN"
 
+// FullPeers reports whether tests with real batch systems are to take the time they need, as `make test-peers` asks.
+func FullPeers() bool { return os.Getenv("SUBSTRATE_PEERS") == "full" }
+
 // Main is for TestMain: it builds the three programs once, unless SUBSTRATE_BIN says where they are,
 // runs the tests and returns the exit code.
 func Main(m interface{ Run() int }) int {

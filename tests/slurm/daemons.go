@@ -50,6 +50,13 @@ func (d *daemons) get(name string) *cluster.Process {
 	return d.named[name]
 }
 
+// names are sorted.
+func (d *daemons) names() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Sorted(maps.Keys(d.named))
+}
+
 func (d *daemons) wanted(name string, alive bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -332,9 +339,15 @@ func (c *Cluster) checked(node string) string {
 	return node
 }
 
-func (c *Cluster) freeze(name string) { c.mustDaemon(name).Signal(syscall.SIGSTOP) }
+func (c *Cluster) freeze(name string) {
+	c.t.Helper()
+	c.mustDaemon(name).Signal(syscall.SIGSTOP)
+}
 
-func (c *Cluster) thaw(name string) { c.mustDaemon(name).Signal(syscall.SIGCONT) }
+func (c *Cluster) thaw(name string) {
+	c.t.Helper()
+	c.mustDaemon(name).Signal(syscall.SIGCONT)
+}
 
 func (c *Cluster) kill(name string) {
 	p := c.mustDaemon(name)
@@ -354,11 +367,12 @@ func (c *Cluster) mustDaemon(name string) *cluster.Process {
 // restart starts a daemon that was killed, with the arguments of its first life.
 func (c *Cluster) restart(name, what string, up func(context.Context) error) {
 	c.t.Helper()
-	p := c.mustDaemon(name)
-	if err := p.Launch(); err != nil {
+	if p := c.mustDaemon(name); p.Running() {
+		c.t.Fatalf("cannot start %s: it runs", name)
+	}
+	if err := c.relaunch(name); err != nil {
 		c.t.Fatalf("%v", err)
 	}
-	c.daemons.wanted(name, true)
 	if err := c.poll(what, up); err != nil {
 		c.t.Fatalf("%v", err)
 	}

@@ -105,10 +105,8 @@ read -r line && exit 0
 i=0
 while [ $i -lt 50 ]; do
   i=$((i+1)); found=
-  for p in /proc/[0-9]*; do
-    pid=${p#/proc/}
-    [ "$pid" = $$ ] && continue
-    if grep -qsF -- "$dir" "$p/cmdline" "$p/environ"; then kill -9 "$pid" && found=1; fi
+  for f in $(printf '%s' "$dir" | grep -lsFf - /proc/[0-9]*/cmdline /proc/[0-9]*/environ); do
+    pid=${f#/proc/}; kill -9 "${pid%/*}" 2>/dev/null && found=1
   done
   [ -z "$found" ] && break
   sleep 0.1
