@@ -220,7 +220,11 @@ func (t *tx) resumeHolds() {
 		}
 		for _, v := range s.holds[id].Told {
 			if a := s.active[v.ID]; a != nil && a.record.Attempt == v.Attempt && a.record.Stop == "" {
-				t.giveNotice(a, v.NoticeEnds)
+				whole := t.now.Add(s.config.Scheduler.PreemptionNotice) // it has not heard of it yet
+				if v.NoticeEnds.After(whole) {
+					whole = v.NoticeEnds
+				}
+				t.giveNotice(a, whole)
 			}
 		}
 	}

@@ -145,6 +145,41 @@ func TestPreemptionOverCrashes(t *testing.T) {
 	}
 }
 
+// TestANoticeThatWasNotGivenIsGivenWhole: a coordinator dies between a plan and the notices of it. The next life gives them as long
+// as they are promised to be, however late it comes.
+func TestANoticeThatWasNotGivenIsGivenWhole(t *testing.T) {
+	memory := store.NewMemory()
+	c := newCluster(t, memory)
+	c.set(strings.Replace(preemptConfig, "1s", "1h", 1))
+	h := newHost("n1", 4, nil)
+	h.deaf = true
+	c.join(h)
+	awaitNode(t, c, "n1", NodeReady)
+	batch := c.awaitStatus(c.start(fills).ID, coordinator.StatusRunning)
+	memory.Record()
+	c.start(comes)
+	c.awaitStatus(batch.ID, coordinator.StatusPreempting)
+	c.close()
+	cut := 0
+	for _, st := range memory.Clones() {
+		if len(keysWith(c, st, prefixHold)) == 0 || storedAlloc(t, st, batch.ID, "b").Stop != "" {
+			continue
+		}
+		cut++
+		began := time.Now()
+		next := newCluster(t, st)
+		next.join(h)
+		next.awaitStatus(batch.ID, coordinator.StatusPreempting)
+		if ends := storedAlloc(t, st, batch.ID, "b").NoticeEnds; ends.Sub(began) < time.Hour {
+			t.Errorf("of an hour it is given %s", ends.Sub(began))
+		}
+		next.close()
+	}
+	if cut == 0 {
+		t.Error("no state is between the plan and its notices")
+	}
+}
+
 // TestGroupsPreempt: all that seed and rule 17 ask for must hold, one missing and nobody gives way.
 func TestGroupsPreempt(t *testing.T) {
 	const victim = "version: v1\nname: low\npreemptible: %v\njobs: {j: {command: [x], resource: {cpu: {cores: 4}}}}\n"

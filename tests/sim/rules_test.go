@@ -59,11 +59,8 @@ func (j *judge) promised(id coordinator.AllocationID, r rankRecord) (out []coord
 		if a := j.find(holder); holder == id || a == nil || !a.waits() {
 			continue
 		}
-		// A node of it that was given up, or is closed, ends it in the turn that says so, and its record goes last there.
-		if slices.ContainsFunc(h.Shares, func(s heldShare) bool {
-			n := j.w.node(s.Node)
-			return n == nil || n.lost || n.scheduling != ""
-		}) {
+		// A node of it that cannot be used any more ends it in the turn that says so, and its record goes last there.
+		if slices.ContainsFunc(h.Shares, func(s heldShare) bool { return j.outOfUse(s.Node) }) {
 			continue
 		}
 		for _, s := range h.Shares {
@@ -73,6 +70,22 @@ func (j *judge) promised(id coordinator.AllocationID, r rankRecord) (out []coord
 		}
 	}
 	return out
+}
+
+// outOfUse: a node that was given up, is closed, or has a run that did not end when it was killed (rule 21).
+func (j *judge) outOfUse(id string) bool {
+	n := j.w.node(id)
+	if n == nil || n.lost || n.scheduling != "" {
+		return true
+	}
+	const killTimeout = 10 * time.Second
+	for _, a := range j.active {
+		overdue := a.record.Stop != "" && !a.record.NoticeEnds.IsZero() && !time.Now().Before(a.record.NoticeEnds.Add(killTimeout))
+		if overdue && slices.ContainsFunc(a.record.Ranks, func(r rankRecord) bool { return r.Node == id && r.State != engine.RunEnded }) {
+			return true
+		}
+	}
+	return false
 }
 
 func (j *judge) allFinished(flow coordinator.WorkflowID, name string) bool {
