@@ -162,7 +162,13 @@ func (g *gate) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, n
 	if m, ok := req.(proto.Message); ok && !largeMethod(info.FullMethod) && proto.Size(m) > maxMessage {
 		return nil, status.Errorf(codes.ResourceExhausted, "cannot call %s: the request is larger than %d bytes", shortMethod(info.FullMethod), maxMessage)
 	}
-	resp, err = next(ctx, req)
+	list, err := openPage(info.FullMethod, req)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	if resp, err = next(ctx, req); err == nil {
+		sealPage(list, resp)
+	}
 	return resp, g.refused(ctx, info.FullMethod, callerOf(ctx), err)
 }
 

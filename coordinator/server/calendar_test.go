@@ -9,6 +9,7 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/engine"
+	"substrate/proto/apiv1"
 )
 
 func sampleReservation() engine.ReservationView {
@@ -83,7 +84,7 @@ func calendarRequests() [][]string {
 		{"POST", "/v1/maintenance", `{"nodes":["n1","n2"],"definition":"gpu","from":"2026-03-04T05:01:00Z","until":"2026-03-04T05:50:00Z","message":"new switch","emergency":true}`, "Idempotency-Key: k-3"},
 		{"GET", "/v1/maintenance?all=true", ""},
 		{"POST", "/v1/maintenance/7/cancel", `{}`},
-		{"GET", "/v1/status/history?page_size=1&page_token=8", ""},
+		{"GET", "/v1/status/history?page_size=1&page_token=" + pageAfter("/substrate.v1.Maintenance/ListStatusHistory", &apiv1.ListStatusHistoryRequest{}, "8"), ""},
 		{"POST", "/v1/status/history", `{"message":"all is well"}`},
 	}
 }

@@ -61,7 +61,10 @@ func (r route) request(t *testing.T, server string, m protoreflect.MethodDescrip
 		if !ok {
 			continue
 		}
-		path = strings.ReplaceAll(path, "{"+name+"}", url.PathEscape(word))
+		if filled := strings.ReplaceAll(path, "{"+name+"}", url.PathEscape(word)); filled != path {
+			path = filled
+			continue
+		}
 		if f.Kind() == protoreflect.BytesKind {
 			word = base64.StdEncoding.EncodeToString([]byte(word))
 		}

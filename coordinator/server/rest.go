@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"net/textproto"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -24,6 +26,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"substrate/coordinator"
 	"substrate/proto/apiv1"
 )
 
@@ -50,6 +53,7 @@ func newGateway(client *grpc.ClientConn) (http.Handler, error) {
 		runtime.WithDisableChunkedEncoding(), // net/http does it where the protocol has it
 		runtime.WithDisablePathLengthFallback(),
 		runtime.WithDisableHTTPMethodOverride(),
+		runtime.WithMiddlewares(keepQuery),
 	)
 	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
 		apiv1.RegisterConfigHandler, apiv1.RegisterNodesHandler,
@@ -84,7 +88,12 @@ func (a *API) serveREST(w http.ResponseWriter, r *http.Request) {
 	}
 	a.limit(w, r, most)
 	if err := yamlBody(r); err != nil {
-		writeError(w, http.StatusBadRequest, errorBody{Code: "invalid", Message: err.Error()})
+		body := errorBody{Code: "invalid", Message: err.Error()}
+		var hinted *coordinator.Error
+		if errors.As(err, &hinted) {
+			body.Hint = hinted.Hint
+		}
+		writeError(w, http.StatusBadRequest, body)
 		return
 	}
 	if r.Header.Get("Accept") == eventStream && r.URL.Path != "/v1/events" && !strings.HasSuffix(r.URL.Path, "/log") {
@@ -116,6 +125,12 @@ func yamlBody(r *http.Request) error {
 	}
 	body := map[string]any{"yaml": base64.StdEncoding.EncodeToString(data)}
 	query := r.URL.Query()
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if !slices.Contains(fields, name) {
+			return unknownParameter("read the request", name, fields)
+		}
+	}
+	r.URL.RawQuery = "" // it is in the body now
 	for _, f := range fields {
 		switch v := query.Get(f); {
 		case v == "":

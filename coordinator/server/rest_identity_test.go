@@ -6,6 +6,7 @@ import (
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
 	"substrate/coordinator/engine"
+	"substrate/proto/apiv1"
 )
 
 func recordIdentity(f *fakeEngine, note func(string, ...any)) {
@@ -126,8 +127,8 @@ func recordJoinTokens(f *fakeEngine, note func(string, ...any)) {
 // identityRequests go beside those of restRequests.
 func identityRequests() [][]string {
 	return [][]string{
-		{"GET", "/v1/organizations?page_size=2&page_token=a", ""},
-		{"GET", "/v1/users?group=lab&page_token=mia/u-1", ""},
+		{"GET", "/v1/organizations?page_size=2&page_token=" + pageAfter("/substrate.v1.Identity/ListOrganizations", &apiv1.ListOrganizationsRequest{}, "a"), ""},
+		{"GET", "/v1/users?group=lab&page_token=" + pageAfter("/substrate.v1.Identity/ListUsers", &apiv1.ListUsersRequest{Group: "lab"}, "mia/u-1"), ""},
 		{"GET", "/v1/users?unaffiliated=true", ""},
 		{"DELETE", "/v1/users/u-1?cancel_work=true&organization=acme", ""},
 		{"PATCH", "/v1/users/u-1", `{"disabled":true,"cancel_work":true,"organization":"acme"}`},

@@ -19,6 +19,7 @@ import (
 	"substrate/coordinator"
 	"substrate/coordinator/config/fleet"
 	"substrate/coordinator/engine"
+	"substrate/proto/apiv1"
 	"substrate/strictyaml"
 )
 
@@ -308,7 +309,7 @@ func clusterRequests() [][]string {
 		{"POST", "/v1/config", `{"nonsense":1}`},
 		{"GET", "/v1/config", ""},
 		{"GET", "/v1/config?revision=7", ""},
-		{"GET", "/v1/config/revisions?page_size=5000&page_token=x", ""},
+		{"GET", "/v1/config/revisions?page_size=5000&page_token=" + pageAfter("/substrate.v1.Config/ListConfigRevisions", &apiv1.ListConfigRevisionsRequest{}, "x"), ""},
 		{"POST", "/v1/config:validate", `{"yaml":"` + yaml + `","file":"f.yaml"}`},
 		{"POST", "/v1/config:plan", `{"yaml":"` + yaml + `","file":"f.yaml"}`},
 		{"POST", "/v1/config:plan?file=g.yaml", "a: 2\n", "Content-Type: application/yaml"},

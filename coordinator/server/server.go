@@ -94,9 +94,9 @@ func NewAPI(e Engine, o APIOptions) (*API, error) {
 		return nil, err
 	}
 
-	client, err := grpc.NewClient("passthrough:///in-process",
+	client, err := grpc.NewClient("passthrough:///in-process", append(strictQuery(),
 		grpc.WithContextDialer(a.pipe.dial), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxConfigMessage)))
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxConfigMessage)))...)
 	if err != nil {
 		return nil, fmt.Errorf("cannot connect the REST gateway: %w", err)
 	}
