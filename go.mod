@@ -46,6 +46,7 @@ require (
 	github.com/muhlemmer/gu v0.3.1 // indirect
 	github.com/muhlemmer/httpforwarded v0.1.0 // indirect
 	github.com/rs/cors v1.11.1 // indirect
+	github.com/skeema/knownhosts v1.3.3 // indirect
 	github.com/zitadel/schema v1.3.2 // indirect
 	golang.org/x/image v0.30.0 // indirect
 )
