@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the tests compare with or run: lscpu, lsblk, lsmem (util-linux), lspci (pciutils), pci.ids, numactl,
-# and a whole Slurm with its database. Nothing that is installed here is left running.
+# a whole Slurm with its database, and an SSH server. Nothing that is installed here is left running.
 set -eu
 missing=""
 has() { command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ]; } # daemons are on root's path only
@@ -21,6 +21,8 @@ need slurm-client sbatch squeue sacct scontrol
 need slurmdbd slurmdbd
 need munge munged
 need mariadb-server-core mariadbd
+need openssh-server sshd
+need openssh-client ssh-keygen ssh-agent ssh-add
 [ -z "$missing" ] && exit 0
 if [ "$(id -u)" != 0 ]; then
   echo "cannot install packages: not root; run this as root: apt-get install --no-install-recommends$missing" >&2
