@@ -1,5 +1,5 @@
 // Package dispatch is the contract of a batch system: what somebody who hands it work may count on, and what is asked of an adapter. It
-// holds the vocabulary, the rules that are common to all systems, a backend in memory and the supervisor that polls; it knows no
+// holds the vocabulary, the rules that are common to all systems, decisions about objects and the supervisor that polls; it knows no
 // system's commands, runs nothing, and keeps nothing on disk.
 //
 // # Objects
@@ -51,5 +51,5 @@
 // Support is reported per cluster, not per adapter: Capabilities answers yes, no or unknown, says whether the answer was declared or probed, and
 // gives the reason. Open returns a backend that implements the optional interfaces that the cluster supports, and no others.
 //
-// Package dispatchtest is what every backend must do, as tests.
+// Package dispatchtest is what every backend must do, as tests; package memory is a batch system in memory.
 package dispatch

@@ -316,7 +316,7 @@ func forgotten(s *session) {
 func keptForWindow(s *session) {
 	window := time.Duration(s.decl.PolledLoss[dispatch.EvidenceState])
 	if window <= 0 || window > s.Purge {
-		s.Skipf("needs Timings.Purge of at least %s", s.decl.PolledLoss[dispatch.EvidenceState])
+		s.leaveOut("Timings.Purge of at least " + s.decl.PolledLoss[dispatch.EvidenceState].String())
 	}
 	id, before := s.ended("exit 3")
 	since := before.Ended
@@ -377,7 +377,7 @@ func nodeBack(s *session) {
 	o := s.await(id, s.NodeLoss, "seen to be on a lost node", func(o dispatch.Observation) bool { return isNodeLost(o) || o.Execution > 0 })
 	s.sys.Faults.NodeUp(s.T, node)
 	if o.State != dispatch.StateRunning {
-		s.Skip("needs a system that shows a lost node before it gives up")
+		s.leaveOut("a system that shows a lost node before it gives up")
 	}
 	s.await(id, s.NodeLoss, "running as before, or over", func(o dispatch.Observation) bool { return isRunning(o) && !isNodeLost(o) || o.State.Ended() })
 }

@@ -18,6 +18,7 @@ type session struct {
 	*testing.T
 	Timings
 	h     Harness
+	name  string
 	sys   System
 	b     dispatch.Backend
 	clock dispatch.Clock
@@ -28,17 +29,26 @@ type session struct {
 	last  map[dispatch.ObjectID]dispatch.Observation
 }
 
-func newSession(t *testing.T, h Harness) *session {
+func newSession(t *testing.T, h Harness, name string) *session {
 	t.Helper()
 	sys := h.Open(t)
 	can, err := sys.Backend.Capabilities(t.Context(), dispatch.Spec{})
 	if err != nil {
 		t.Fatalf("capabilities: %v", err)
 	}
-	s := &session{T: t, Timings: h.Timings, h: h, sys: sys, b: sys.Backend, clock: sys.Clock, can: can, decl: sys.Backend.Declarations(),
+	s := &session{T: t, Timings: h.Timings, h: h, name: name, sys: sys, b: sys.Backend, clock: sys.Clock, can: can, decl: sys.Backend.Declarations(),
 		refs: map[dispatch.ObjectID]dispatch.Ref{}, last: map[dispatch.ObjectID]dispatch.Observation{}}
 	t.Cleanup(s.cleanup)
 	return s
+}
+
+// leaveOut ends a check that lacks something; one that must run has failed.
+func (s *session) leaveOut(missing string) {
+	s.Helper()
+	if slices.Contains(s.h.MustRun, s.name) || slices.Contains(s.h.MustRun, "*") {
+		s.Fatalf("this check must run, and needs %s", missing)
+	}
+	s.Skip("needs " + missing)
 }
 
 // cleanup leaves nothing behind that could run.
