@@ -1,6 +1,8 @@
 package auth
 
 import (
+	"bytes"
+	"crypto/hkdf"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
@@ -194,4 +196,18 @@ func (t JoinToken) Done(now time.Time) bool {
 
 func sameHash(hash []byte, secret string) bool {
 	return subtle.ConstantTimeCompare(hash, hashSecret(secret)) == 1
+}
+
+// LaunchToken is the join token of a launch, the same each time it is asked for: who starts an instance again, after a crash or an
+// unclear answer, must hand it the same data. It can be worked out by who has the authority's key only, and is stored as a hash like any other.
+func (ca *CA) LaunchToken(launch string, uses uint32, now time.Time, ttl time.Duration) (string, JoinToken, error) {
+	key, err := ca.key.Bytes()
+	if err != nil {
+		return "", JoinToken{}, fmt.Errorf("cannot create join token of launch %s: %w", launch, err)
+	}
+	raw, err := hkdf.Key(sha256.New, key, nil, "join token of launch "+launch, idBytes+secretBytes)
+	if err != nil {
+		return "", JoinToken{}, fmt.Errorf("cannot create join token of launch %s: %w", launch, err)
+	}
+	return NewJoinToken(Pin(ca), uses, now, ttl, bytes.NewReader(raw))
 }

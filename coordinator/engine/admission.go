@@ -207,7 +207,7 @@ func (q *question) namedBy(org coordinator.OrganizationID) *namedIndex {
 	index := &namedIndex{serial: doc.Serial, version: q.state.admission, known: map[string][]coordinator.DefinitionID{}}
 	known := map[grant.Entry]bool{} // the expansions of one definition share their entry
 	for _, d := range a.byCost {
-		if d.Kind != spec.KindStatic {
+		if !q.provides(d.Kind) {
 			continue // no backend in this build
 		}
 		e := grant.Entry{ID: d.Configured, Fingerprint: d.Fingerprint}
@@ -265,7 +265,7 @@ func (q *question) unreserved(d *coordinator.Definition) (refusal, func() string
 // refuses gives the reason. Reasons cost more than answers and are put into words when somebody asks.
 func (q *question) refusal(d *coordinator.Definition) (refusal, func() string) {
 	j := q.job
-	if d.Kind != spec.KindStatic {
+	if !q.provides(d.Kind) {
 		return refusedByBackend, func() string { return fmt.Sprintf("provisioner %s: backend not in this build", d.Kind) }
 	}
 	if q.grantErr != nil {
@@ -459,9 +459,29 @@ func (q *question) resourceRefusal(d *coordinator.Definition) func() string {
 		}
 	}
 	if !known {
-		return nil
+		return q.promised(d)
 	}
 	return func() string { return q.nearest(d) }
+}
+
+// promised says what the nodes lack that would be launched for a definition, none of which has reported yet.
+func (q *question) promised(d *coordinator.Definition) func() string {
+	if d.Kind == spec.KindStatic || d.Hardware == nil {
+		return nil
+	}
+	lacks := sched.Missing(launchedNode(d.ID, d.Hardware), q.job.spec.Resources)
+	if len(lacks) == 0 {
+		return nil
+	}
+	return func() string {
+		why, _ := shortage(q.job.spec.Resources, lacks)
+		return why + ", a node that is launched for it has less"
+	}
+}
+
+// provides reports whether nodes of a kind can be here at all: static ones are, others are launched.
+func (s *state) provides(kind string) bool {
+	return kind == spec.KindStatic || slices.Contains(s.kinds, kind)
 }
 
 // holds is the short way to yes for requests of whole cores; no is for others to say.

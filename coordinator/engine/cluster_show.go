@@ -23,8 +23,10 @@ func (e *Engine) Definitions(ctx context.Context) (rev coordinator.Revision, lis
 		rev = s.config.Revision
 		for _, d := range s.config.Definitions {
 			v := DefinitionView{Definition: d, Nodes: len(s.config.members[d.ID]), Ready: s.readyNodes(d.ID), State: "active", Capacity: d.Hardware}
-			if d.Kind != "static" {
+			if !s.provides(d.Kind) {
 				v.State = "backend not in this build"
+			} else if why := s.offerTrouble(e, &d); why != "" {
+				v.State = why
 			}
 			for _, n := range s.config.members[d.ID] {
 				if n.known {

@@ -202,7 +202,8 @@ func (t *tx) setConfig(active *activeConfig, rev ConfigRevision, in SetConfig, f
 		Metadata: map[string]string{"sha256": rev.SHA256, "before": fmt.Sprint(old.Revision)}})
 	// Nodes keep their definition until they have answered with the new conditions, unless it is gone.
 	for _, n := range s.sortedNodes() {
-		if n.record.Definition != "" && !slices.Contains(active.order, n.record.Definition) {
+		launched := n.record.Launch != "" && n.record.Bound == n.record.Definition && s.definition(n.record.Bound) != nil
+		if n.record.Definition != "" && !slices.Contains(active.order, n.record.Definition) && !launched {
 			n.record.Definition = ""
 			t.put(prefixNode+string(n.id), n.record)
 			t.group()

@@ -32,7 +32,8 @@ type planned struct {
 	jobs      []plannedJob
 	more      int // jobs that are not looked at
 	documents map[coordinator.OrganizationID]grantOf
-	first     bool // no configuration has been set yet
+	first     bool     // no configuration has been set yet
+	kinds     []string // that nodes are launched for
 }
 
 type grantOf struct {
@@ -99,6 +100,7 @@ func (s *state) fleetNodes() []fleet.Node {
 
 func (p *planned) copy(s *state) {
 	p.running, p.active, p.nodes, p.first = s.config.checked, s.config, s.fleetNodes(), len(s.revisions) == 0
+	p.kinds = s.kinds
 	for _, n := range s.sortedNodes() {
 		p.machines = append(p.machines, *n)
 	}
@@ -157,7 +159,7 @@ func (s *state) plannedJob(j *job) plannedJob {
 // orphans looks for work that the planned configuration would leave without a place. It asks the same
 // questions as a submission does, of a state in which the plan is carried out.
 func (p *planned) orphans(ctx context.Context, plan *fleet.Plan, j *fleet.Judgement) error {
-	after := &state{config: activate(j.Config)}
+	after := &state{config: activate(j.Config), kinds: p.kinds}
 	assigned := make(map[coordinator.NodeID]coordinator.DefinitionID, len(j.Nodes))
 	for i, n := range j.Nodes {
 		assigned[n.ID] = j.Assigned(i)

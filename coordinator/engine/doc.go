@@ -19,6 +19,7 @@
 //	admission, config, config_*, grants              which definitions admit what; configurations
 //	sched_tell, sched_apply, sched_holds, capacity, free   the scheduler is told, its plan carried out
 //	node, node_*, session, messages                  nodes and their streams
+//	launch, launch_calls, launch_list                nodes that are launched: what is stored of them, the backends' workers, their instances
 //	reservation, reservation_show, maintenance, calendar   what is promised and announced
 //	caller, directory, organizations, groups, user, user_*, audit   who there is, who may, who did
 //	uplink, uplink_*                                 a cluster that belongs to a Federate

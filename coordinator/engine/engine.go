@@ -28,7 +28,8 @@ type Options struct {
 	Rand  io.Reader
 	// Inline has each request carried out in its caller's goroutine, and decisions taken by Step, instead of Run: for
 	// one goroutine that owns the clock too.
-	Inline bool
+	Inline       bool
+	Provisioners Provisioners
 	// Federate is the role: a cluster that routes work to others and has no nodes of its own.
 	Federate bool
 	Limits
@@ -67,23 +68,24 @@ func (l Limits) withDefaults() Limits {
 
 // Engine owns the cluster's working state. One goroutine, Run, changes it; everything else asks.
 type Engine struct {
-	opt         Options
-	commands    chan *command
-	stopped     chan struct{} // closed when Run has returned
-	state       *state
-	events      *eventRing
-	history     sync.Mutex // the events of the whole cluster are read for one caller at a time
-	newest      uint64     // store revision of the newest record seen while loading
-	sessions    sessions
-	credentials credentials
-	peers       peers
-	ec2         *spec.Catalogue
-	ca          *auth.CA  // never changes
-	nextPass    time.Time // no scheduling pass before: passes take at most a fifth of the loop's time
-	lastTurn    time.Time // end of the last turn
-	pace        time.Duration
-	together    *[]*command // requests that wait for one turn, nil: each has its own
-	fullUntil   time.Time   // the store was full: nothing is written before
+	opt          Options
+	commands     chan *command
+	stopped      chan struct{} // closed when Run has returned
+	state        *state
+	events       *eventRing
+	history      sync.Mutex // the events of the whole cluster are read for one caller at a time
+	newest       uint64     // store revision of the newest record seen while loading
+	sessions     sessions
+	credentials  credentials
+	peers        peers
+	ec2          *spec.Catalogue
+	ca           *auth.CA  // never changes
+	nextPass     time.Time // no scheduling pass before: passes take at most a fifth of the loop's time
+	lastTurn     time.Time // end of the last turn
+	pace         time.Duration
+	together     *[]*command // requests that wait for one turn, nil: each has its own
+	provisioners provisioners
+	fullUntil    time.Time // the store was full: nothing is written before
 }
 
 // A turn follows the last after three times as long as that one took, within these bounds: under load, what
@@ -143,6 +145,12 @@ func (e *Engine) Run(ctx context.Context) error {
 	swept := make(chan struct{})
 	go func() { defer close(swept); e.sweep(sweeping) }()
 	defer func() { stopSweeping(); <-swept }()
+	if len(e.opt.Provisioners.Kinds) > 0 {
+		provisioning, stop := context.WithCancel(ctx)
+		provided := make(chan struct{})
+		go func() { defer close(provided); e.provision(provisioning) }()
+		defer func() { stop(); <-provided }()
+	}
 	defer close(e.stopped)
 	defer e.sessions.closeAll()
 	defer e.events.close()
@@ -370,10 +378,16 @@ func (e *Engine) send(ctx context.Context, c *command) error {
 // nextTick is when to decide although nothing changed: time alone makes victims old enough, plans due and windows
 // near. Nothing waits for it where nothing waits.
 func (e *Engine) nextTick() time.Time {
-	if len(e.state.queued) == 0 {
-		return e.opt.Now().UTC().Add(time.Hour)
+	if len(e.state.queued) > 0 {
+		return e.nextPass.Add(e.opt.TickEvery)
 	}
-	return e.nextPass.Add(e.opt.TickEvery)
+	next := e.opt.Now().UTC().Add(time.Hour)
+	if len(e.state.launches) > 0 && e.state.core.scheduler != nil { // nodes are given up though nothing waits
+		if at := e.state.core.scheduler.Next(); !at.IsZero() && at.Before(next) {
+			return at
+		}
+	}
+	return next
 }
 
 // maxSleep is how long the loop sleeps at most.

@@ -33,14 +33,20 @@ type cluster struct {
 // newCluster starts an engine on a store; a fresh store is founded.
 func newCluster(t testing.TB, st store.Store) *cluster {
 	t.Helper()
+	return newClusterWith(t, st, func(*Options) {})
+}
+
+func newClusterWith(t testing.TB, st store.Store, with func(*Options)) *cluster {
+	t.Helper()
 	out, err := logs.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &cluster{t: t, logs: out, done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(t.Context())
-	c.engine, err = New(ctx, Options{Store: st, Logs: out, Log: slog.New(slog.DiscardHandler), Now: c.now, Rand: rand.Reader,
-		Limits: Limits{StopGrace: time.Millisecond}})
+	opt := Options{Store: st, Logs: out, Log: slog.New(slog.DiscardHandler), Now: c.now, Rand: rand.Reader, Limits: Limits{StopGrace: time.Millisecond}}
+	with(&opt)
+	c.engine, err = New(ctx, opt)
 	if err != nil {
 		cancel()
 		t.Fatal(err)

@@ -35,6 +35,7 @@ const (
 	prefixWindow      = "maintenance/"
 	prefixStatus      = "status-history/" // status-history/<number>, ascending
 	prefixFacts       = "node-facts/"
+	prefixLaunch      = "launch/"
 	prefixEvent       = "event/"
 )
 

@@ -73,6 +73,9 @@ func (s *state) detach(a *allocation) {
 	for _, r := range a.record.Ranks {
 		if n := s.nodes[r.Node]; n != nil {
 			delete(n.active, a.id)
+			if n.record.Launch != "" {
+				s.changedNode(n) // it may be idle now
+			}
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"substrate/coordinator/auth"
 	"substrate/coordinator/grant"
 	"substrate/coordinator/inventory"
+	"substrate/coordinator/provision"
 	"substrate/coordinator/sched"
 	"substrate/coordinator/store"
 )
@@ -62,7 +63,8 @@ func (e *Engine) newState() (*state, error) {
 		absent: map[coordinator.NodeID]*node{}, yielding: map[coordinator.AllocationID]*allocation{}, holds: map[coordinator.AllocationID]*holdRecord{}, dirty: true, now: e.opt.Now,
 		reservations: map[sched.ReservationID]*reservation{}, reservationKeys: map[string]sched.ReservationID{},
 		windows: map[string]*window{}, windowKeys: map[string]string{},
-		federation: newFederationState(),
+		launches: map[provision.LaunchID]*launch{}, offers: map[coordinator.DefinitionID]*offer{},
+		federation: newFederationState(), kinds: e.opt.Provisioners.Kinds,
 	}, nil
 }
 
@@ -82,7 +84,7 @@ func (e *Engine) load(ctx context.Context) (*state, error) {
 		return nil, fmt.Errorf("cannot read the state: it was written by a newer version (schema %d, this one knows %d)", s.cluster.Schema, schemaVersion)
 	}
 	steps := []func(context.Context, *state) error{
-		e.loadSecrets, e.loadOwners, e.loadGrants, e.loadConfig, e.loadNodes, e.loadWorkflows, e.loadAllocations, e.loadHolds, e.loadReservations, e.loadMaintenance, e.loadEvents, e.loadFederation,
+		e.loadSecrets, e.loadOwners, e.loadGrants, e.loadConfig, e.loadNodes, e.loadLaunches, e.loadWorkflows, e.loadAllocations, e.loadHolds, e.loadReservations, e.loadMaintenance, e.loadEvents, e.loadFederation,
 	}
 	for _, step := range steps {
 		if err := step(ctx, s); err != nil {
@@ -230,6 +232,25 @@ func (e *Engine) loadNodes(ctx context.Context, s *state) error {
 			return nil
 		}
 		n.learn(facts, entry.Value, nil)
+		return nil
+	})
+}
+
+// loadLaunches follows nodes: who of them has arrived.
+func (e *Engine) loadLaunches(ctx context.Context, s *state) error {
+	return each(ctx, e, prefixLaunch, func(_ string, rec launchRecord) error {
+		l := &launch{record: rec, arrived: map[coordinator.NodeID]bool{}}
+		for _, id := range rec.Joined {
+			n := s.nodes[id]
+			if n == nil {
+				continue
+			}
+			if n.known && n.record.Definition == rec.Definition {
+				l.arrived[id] = true
+			}
+			n.released = rec.Release
+		}
+		s.launches[rec.ID] = l
 		return nil
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"substrate/coordinator/auth"
 	"substrate/coordinator/inventory"
 	"substrate/coordinator/sched"
+	"substrate/coordinator/spec"
 	"substrate/hwinfo"
 )
 
@@ -40,6 +41,8 @@ type node struct {
 	connected  time.Time // when the session began
 	lastSeen   time.Time
 	lost       bool                       // its work has been given up
+	released   string                     // why it is given up with its launch, "" when it is not
+	idleSince  time.Time                  // of a launched node: nothing has run there since
 	strays     map[coordinator.RunID]bool // runs that were given up and still live there
 	// overdue is a run that should have ended long ago though its agent is connected, "" for none (rule 21).
 	overdue coordinator.RunID
@@ -58,7 +61,7 @@ func (n *node) status() NodeStatus {
 		return NodeNotReady
 	case n.record.Scheduling == "cordoned":
 		return NodeCordoned
-	case n.record.Scheduling == "draining":
+	case n.record.Scheduling == "draining" || n.released != "":
 		return NodeDraining
 	}
 	return NodeReady
@@ -85,6 +88,9 @@ func (n *node) why(s *state) string {
 		return fmt.Sprintf("it joined for definition %s only, whose condition is not true here; see `substrate node explain %s`", n.record.Bound, n.id)
 	case n.record.Definition == "":
 		return "no definition's condition is true; see `substrate node explain " + string(n.id) + "`"
+	}
+	if n.released != "" {
+		return "it is given up: " + n.released
 	}
 	return n.record.Reason
 }
@@ -158,6 +164,8 @@ func (t *tx) bound(n *node, def coordinator.DefinitionID, matched map[coordinato
 	switch bound := n.record.Bound; {
 	case bound == "" || def == bound:
 		return def
+	case n.record.Launch != "" && t.state.definition(bound) != nil && t.state.definition(bound).Kind != spec.KindStatic:
+		return bound // what is launched for a definition is of it
 	case matched[bound]:
 		return bound
 	case def != "":

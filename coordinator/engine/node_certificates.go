@@ -3,10 +3,12 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
+	"substrate/coordinator/provision"
 )
 
 // NodeCertificate is what the certificate of a node's connection says of itself; the server reads it from TLS.
@@ -108,25 +110,35 @@ func (e *Engine) RemoveNode(ctx context.Context, c Caller, id coordinator.NodeID
 		}
 		r := auth.Revoke(id, t.now, s.longest)
 		r.By, r.Reason = c.Name, reason
-		t.revoke(r)
-		t.delete(prefixNode + string(id))
-		t.delete(prefixFacts + string(id))
-		t.group()
-		for _, a := range sortedAllocations(n.active) {
-			t.nodeFault(a, id, "node "+string(id)+" was removed")
-		}
-		was := n.record.Definition
-		n.record.Definition = ""
-		s.config.move(n, was)
-		delete(s.nodes, id)
-		delete(s.absent, id)
-		delete(s.overdue, id)
-		t.checkSiblings(was)
-		s.admission++
-		s.changedNode(n)
+		l := s.launchOf(n)
+		t.forget(n, r, "node "+string(id)+" was removed")
 		t.event(Event{Kind: "node-removed", Subject: string(id), Message: fmt.Sprintf("by %s %s", c.Name, reason)})
+		if l != nil && !slices.ContainsFunc(l.record.Joined, func(id coordinator.NodeID) bool { return s.nodes[id] != nil }) {
+			t.giveUp(l, "its nodes were removed", provision.KindNone)
+		}
 		return nil
 	})
+}
+
+// forget ends what there is of a node: its certificates, its records and the runs on it.
+func (t *tx) forget(n *node, r auth.Revocation, why string) {
+	s := t.state
+	t.revoke(r)
+	t.delete(prefixNode + string(n.id))
+	t.delete(prefixFacts + string(n.id))
+	t.group()
+	for _, a := range sortedAllocations(n.active) {
+		t.nodeFault(a, n.id, why)
+	}
+	was := n.record.Definition
+	n.record.Definition = ""
+	s.config.move(n, was)
+	delete(s.nodes, n.id)
+	delete(s.absent, n.id)
+	delete(s.overdue, n.id)
+	t.checkSiblings(was)
+	s.admission++
+	s.changedNode(n)
 }
 
 // forgetRevocations drops the revocations of certificates that have all expired.

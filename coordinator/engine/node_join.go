@@ -9,6 +9,7 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
+	"substrate/coordinator/provision"
 )
 
 // ServerIdentity is the cluster's authority, for the daemon's listeners.
@@ -162,6 +163,9 @@ func (e *Engine) Join(ctx context.Context, in JoinRequest) (certificate, ca []by
 		if err := rec.Accepts(in.Launch); err != nil {
 			return err
 		}
+		if l := t.state.launches[provision.LaunchID(rec.Launch)]; l != nil && l.record.Release != "" {
+			return coordinator.Errorf(coordinator.ErrDenied, op, "its launch %s is given up: %s", rec.Launch, l.record.Release)
+		}
 		n := t.state.nodes[id]
 		if n != nil && n.session != nil {
 			return coordinator.Errorf(coordinator.ErrConflict, op, "a node of this name is connected").
@@ -205,6 +209,10 @@ func (t *tx) joined(id coordinator.NodeID, token auth.JoinToken, revoked auth.Re
 	}
 	n.record.Bound, n.record.Launch = token.Definition, token.Launch
 	t.put(prefixNode+string(id), n.record)
+	if l := t.state.launchOf(n); l != nil && !slices.Contains(l.record.Joined, id) {
+		l.record.Joined = append(l.record.Joined, id)
+		t.put(launchKey(l.record.ID), l.record)
+	}
 	t.group()
 	t.event(Event{Kind: "node-joined", Subject: string(id), Message: "with join token " + token.ID})
 }

@@ -66,6 +66,7 @@ type allocRecord struct {
 	Failures    uint32              `json:"failures,omitempty"`
 	NodeFaults  uint32              `json:"node_faults,omitempty"`
 	Returned    bool                `json:"returned,omitempty"` // front of its class (rule 3)
+	Launches    uint32              `json:"launches,omitempty"` // for it that came to nothing
 	NotBefore   time.Time           `json:"not_before,omitzero"`
 	Priorities  *priorities         `json:"priorities,omitempty"` // as at the last start; running work keeps them
 	Past        []attemptRecord     `json:"past,omitempty"`       // newest last, at most maxPast

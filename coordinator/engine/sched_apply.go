@@ -32,8 +32,10 @@ func (e *Engine) schedule(t *tx) {
 	for i := range plan.Stops {
 		t.clear(&plan.Stops[i])
 	}
+	t.launch(plan.Launches)
+	t.release(plan.Releases)
 	// Starting changes what later passes see only through ends and arrivals; both mark the state.
-	s.dirty = false
+	s.dirty = len(plan.Launches)+len(plan.Releases) > 0
 }
 
 // place writes an allocation's new run and orders it from its nodes once that is durable.
@@ -96,7 +98,7 @@ func (s *state) request(t *tx, a *allocation, env *expr.PriorityEnv) sched.Reque
 		Admissible: adm.admissible, Unrestricted: adm.unrestricted, Exclude: adm.exclude,
 		Organization: j.workflow.record.Owner.Organization, Group: j.workflow.record.Owner.Group,
 		Preempts: j.workflow.record.Preempts, Preemptible: j.spec.Preemptible, PreemptionsLeft: a.preemptionsLeft(),
-		Reservation: s.named(j), Loose: j.spec.LooseGPUs,
+		Reservation: s.named(j), Loose: j.spec.LooseGPUs, Attempt: a.record.Attempt + a.record.Launches,
 	}
 	if arr := j.spec.Array; arr != nil && arr.Concurrency > 0 {
 		req.Array = string(j.workflow.id) + "/" + j.spec.Name

@@ -16,6 +16,7 @@ type core struct {
 	nodes        map[coordinator.NodeID]*node
 	reservations bool // they have changed
 	windows      bool
+	offers       bool   // what can be launched, or is coming
 	waiting      bool   // everything that waits has changed: a priority, a grant
 	admission    uint64 // as of the last telling
 
@@ -68,10 +69,13 @@ func (s *state) tell(t *tx) {
 		for id, h := range s.holds {
 			c.scheduler.SetHold(s.hold(id, h))
 		}
-		c.waiting, c.reservations, c.windows = true, true, true
+		c.waiting, c.reservations, c.windows, c.offers = true, true, true, true
 	}
 	if c.reservations {
 		c.scheduler.SetReservations(s.tellReservations())
+	}
+	if c.offers {
+		s.tellOffers()
 	}
 	if c.windows {
 		c.scheduler.SetWindows(s.tellWindows())
@@ -91,7 +95,7 @@ func (s *state) tell(t *tx) {
 	}
 	clear(c.nodes)
 	clear(c.allocs)
-	c.waiting, c.reservations, c.windows, c.admission = false, false, false, s.admission
+	c.waiting, c.reservations, c.windows, c.offers, c.admission = false, false, false, false, s.admission
 }
 
 func (s *state) schedConfig() sched.Config {
@@ -105,11 +109,18 @@ func (s *state) schedConfig() sched.Config {
 }
 
 func (s *state) tellNode(n *node) {
-	if n.known && s.nodes[n.id] == n {
-		s.core.scheduler.SetNode(n.schedNode())
-	} else {
+	if !n.known || s.nodes[n.id] != n {
 		s.core.scheduler.RemoveNode(n.id)
+		return
 	}
+	spec := n.schedNode()
+	if l, d := s.launchOf(n), s.definition(n.record.Definition); l != nil && d != nil {
+		if spec.Schedulable {
+			s.arrive(l, n)
+		}
+		spec.Expires, spec.IdleSince = l.expires(d), n.idle(s.now().UTC())
+	}
+	s.core.scheduler.SetNode(spec)
 }
 
 func (s *state) tellAllocation(t *tx, a *allocation, env *expr.PriorityEnv) {

@@ -9,6 +9,7 @@ import (
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
 	"substrate/coordinator/grant"
+	"substrate/coordinator/provision"
 	"substrate/coordinator/sched"
 )
 
@@ -50,8 +51,11 @@ type state struct {
 	nextDate         time.Time                                // when the next of reservations and windows begins or ends
 	overdue          map[coordinator.NodeID]coordinator.RunID // runs that do not end after their notice
 	absent           map[coordinator.NodeID]*node             // without a stream, and not yet given up
+	launches         map[provision.LaunchID]*launch           // of nodes that are coming, up, or given up
+	offers           map[coordinator.DefinitionID]*offer      // as last heard from the backends
 
 	federation federationState
+	kinds      []string // of definitions that nodes are launched for
 
 	resumed   bool // what a crash cut short has been looked for
 	dirty     bool // something a decision depends on has changed

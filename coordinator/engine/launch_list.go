@@ -1,0 +1,231 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"substrate/coordinator"
+	"substrate/coordinator/provision"
+	"substrate/coordinator/spec"
+)
+
+// lists asks the provider for its instances, and ends those that nobody knows.
+func (w *backendWorker) lists(ctx context.Context) {
+	e := w.engine
+	pace := provision.DefaultPace
+	if p, ok := w.p.(provision.Pacer); ok {
+		pace = p.Pace()
+	}
+	limited, cancel := context.WithTimeout(ctx, callWithin)
+	defer cancel()
+	began := e.opt.Now().UTC()
+	list, err := w.p.List(limited)
+	if err != nil {
+		w.list = w.failed(ctx, "instances", err)
+		return
+	}
+	w.answered()
+	w.list = e.opt.Now().Add(pace)
+	var orphans []provision.Instance
+	err = e.do(ctx, func(t *tx) error {
+		orphans = t.compareInstances(w.id, began, list)
+		t.review(w.id)
+		return nil
+	})
+	if err != nil {
+		return // the next list says the same
+	}
+	for _, o := range orphans {
+		if err := w.p.Release(limited, o.Handle); err != nil && provision.KindOf(err) != provision.KindNotFound {
+			e.opt.Log.Warn("cannot release an instance that no launch is known of", "backend", w.id, "instance", o.Handle, "err", err)
+			continue
+		}
+		e.opt.Log.Info("released an instance that no launch is known of", "backend", w.id, "instance", o.Handle, "launch", o.ID)
+	}
+}
+
+// compareInstances compares what is stored with what a backend has, as of a list that began at a time. It returns the instances that nothing is stored of.
+func (t *tx) compareInstances(b backendID, began time.Time, list []provision.Instance) (orphans []provision.Instance) {
+	s := t.state
+	found := map[provision.LaunchID]provision.Instance{}
+	for _, inst := range list {
+		l := s.launches[inst.ID]
+		switch {
+		case inst.ID == "" || l == nil || l.record.Backend != b || l.called() && l.record.Handle != inst.Handle:
+			if inst.State != provision.StateGone && inst.State != provision.StateEnding {
+				orphans = append(orphans, inst)
+			}
+		default:
+			found[inst.ID] = inst
+		}
+	}
+	for _, l := range s.sortedLaunches(b) {
+		inst, ok := found[l.record.ID]
+		switch {
+		case ok && inst.State == provision.StateGone:
+			t.launchOver(l, cmp.Or(inst.Detail, l.record.Release, "the instance has ended"), inst.Failed)
+		case ok:
+			l.missing = 0
+			if !l.called() {
+				l.record.Handle, l.next = inst.Handle, time.Time{}
+				t.putLaunch(l)
+			}
+			t.observe(l, inst)
+		case l.called() && l.listedSince(began):
+			if l.missing++; l.missing >= missingLists {
+				t.launchOver(l, cmp.Or(l.record.Release, "the provider knows the instance no more"), provision.KindNone)
+			}
+		}
+	}
+	return orphans
+}
+
+// listedSince reports whether a list that began then should have the launch: providers are late to list what is new.
+func (l *launch) listedSince(began time.Time) bool { return began.Sub(l.record.Asked) > 30*time.Second }
+
+// observe takes over how an instance is.
+func (t *tx) observe(l *launch, inst provision.Instance) {
+	l.state, l.detail = inst.State, inst.Detail
+	running, ends := inst.Running.UTC(), inst.Ends.UTC()
+	if inst.State == provision.StateRunning && running.IsZero() && l.record.Running.IsZero() {
+		running = t.now
+	}
+	if (running.IsZero() || running.Equal(l.record.Running)) && (ends.IsZero() || ends.Equal(l.record.Ends)) {
+		return
+	}
+	if !running.IsZero() {
+		l.record.Running = running
+	}
+	if !ends.IsZero() {
+		l.record.Ends = ends
+	}
+	t.putLaunch(l)
+	for _, id := range l.record.Joined {
+		if n := t.state.nodes[id]; n != nil {
+			t.state.changedNode(n)
+		}
+	}
+}
+
+// review gives up launches whose agents never came, and those that nobody needs any more.
+func (t *tx) review(b backendID) {
+	s := t.state
+	var awaited map[coordinator.DefinitionID]bool
+	for _, l := range s.sortedLaunches(b) {
+		if l.record.Release != "" {
+			continue
+		}
+		if awaited == nil {
+			awaited = s.awaited()
+		}
+		d := s.definition(l.record.Definition)
+		if d == nil {
+			if !t.busy(l) {
+				t.giveUp(l, "its definition is gone from the configuration", provision.KindNone)
+			}
+			continue
+		}
+		within := cmp.Or(d.JoinTimeout, joinWithin)
+		switch running := l.record.Running; {
+		case len(l.record.Joined) == 0 && !running.IsZero() && t.now.Sub(running) > within:
+			t.giveUp(l, fmt.Sprintf("it runs since %s and no agent has come within %s", running.Format(time.RFC3339), within), provision.KindUnreachable)
+		case len(l.record.Joined) == 0 && l.state != provision.StateRunning && !awaited[l.record.Definition]:
+			t.giveUp(l, "nothing waits for it any more", provision.KindNone)
+		}
+	}
+}
+
+// busy reports whether work is on a launch's nodes.
+func (t *tx) busy(l *launch) bool {
+	for _, id := range l.record.Joined {
+		if n := t.state.nodes[id]; n != nil && len(n.active) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// awaited are the definitions that anything which waits may run on.
+func (s *state) awaited() map[coordinator.DefinitionID]bool {
+	out := map[coordinator.DefinitionID]bool{}
+	seen := map[*job]bool{}
+	for _, a := range s.queued {
+		if seen[a.job] {
+			continue
+		}
+		seen[a.job] = true
+		adm := s.admit(a.job)
+		for _, id := range adm.admissible {
+			out[id] = true
+		}
+		if adm.unrestricted {
+			for i := range s.config.Definitions {
+				out[s.config.Definitions[i].ID] = true
+			}
+		}
+	}
+	return out
+}
+
+// LaunchView is a launch as callers see it.
+type LaunchView struct {
+	ID         string
+	Definition coordinator.DefinitionID
+	Backend    string
+	State      string // asked, requested, starting, running, joined, releasing
+	Detail     string // the provider's words, or what is wrong
+	Handle     string
+	Nodes      []coordinator.NodeID
+	Wanted     uint32
+	For        []coordinator.AllocationID
+	Since      time.Time
+	Ends       time.Time
+}
+
+func (l *launch) view() LaunchView {
+	r := &l.record
+	v := LaunchView{ID: string(r.ID), Definition: r.Definition, Backend: r.Backend.String(), Handle: string(r.Handle), Nodes: r.Joined, Wanted: r.Nodes,
+		For: r.For, Since: r.Since, Ends: r.Ends, Detail: cmp.Or(l.trouble, r.Release, l.detail)}
+	switch {
+	case r.Release != "":
+		v.State = "releasing"
+	case len(r.Joined) > 0:
+		v.State = "joined"
+	case !l.called():
+		v.State = "asked"
+	default:
+		v.State = l.state.String()
+	}
+	return v
+}
+
+// BackendView is a connection to a cloud or batch system as callers see it.
+type BackendView struct {
+	Name    string
+	Kind    string
+	Open    bool
+	Trouble string
+}
+
+// troubles are what keeps definitions from being launched, by definition.
+func (s *state) offerTrouble(e *Engine, d *coordinator.Definition) string {
+	if d.Kind == spec.KindStatic {
+		return ""
+	}
+	if !s.provides(d.Kind) {
+		return ""
+	}
+	var parts []string
+	if why := e.provisioners.troubleOf(s.backendOf(d)); why != "" {
+		parts = append(parts, why)
+	}
+	if o := s.offers[d.ID]; o == nil {
+		parts = append(parts, "its backend has not answered yet")
+	} else if s.now().Before(o.until) {
+		parts = append(parts, fmt.Sprintf("not launched before %s: %s", o.until.Format(time.RFC3339), o.why))
+	}
+	return strings.Join(parts, "; ")
+}

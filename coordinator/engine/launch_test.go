@@ -1,0 +1,409 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"substrate/coordinator"
+	"substrate/coordinator/provision"
+	"substrate/coordinator/spec"
+	"substrate/coordinator/store"
+)
+
+// provider is a pretended cloud: its instances are hosts that join as an agent would.
+type provider struct {
+	t testing.TB
+
+	mu        sync.Mutex
+	c         *cluster
+	instances map[provision.Handle]*provision.Instance
+	leave     map[provision.Handle]func()
+	launched  map[provision.LaunchID]int // instances made, however often it was called
+	calls     int
+	cores     int
+	nodes     uint32
+	silent    bool                                                       // agents never come
+	queued    bool                                                       // instances wait at the provider
+	fail      func(provision.Request) error                              // before anything is made
+	after     func(provision.Request, provision.Instance) error          // after it is made: the answer is lost
+	joined    func(provision.Request, string, coordinator.NodeID, error) // what came of an agent's join
+}
+
+func newProvider(t testing.TB) *provider {
+	return &provider{t: t, cores: 32, nodes: 1, instances: map[provision.Handle]*provision.Instance{}, leave: map[provision.Handle]func(){}, launched: map[provision.LaunchID]int{}}
+}
+
+func (p *provider) Pace() time.Duration { return 20 * time.Millisecond }
+
+func (p *provider) Offers(_ context.Context, defs []coordinator.Definition) ([]provision.Offer, error) {
+	var out []provision.Offer
+	for _, d := range defs {
+		out = append(out, provision.Offer{Definition: d.ID, Nodes: p.nodes, Launch: time.Minute, Available: true})
+	}
+	return out, nil
+}
+
+func (p *provider) Launch(_ context.Context, r provision.Request) (provision.Instance, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.calls++
+	for _, i := range p.instances {
+		if i.ID == r.ID {
+			return *i, nil
+		}
+	}
+	if p.fail != nil {
+		if err := p.fail(r); err != nil {
+			return provision.Instance{}, err
+		}
+	}
+	p.launched[r.ID]++
+	inst := &provision.Instance{Handle: provision.Handle("i-" + string(r.ID)), ID: r.ID, State: provision.StateRunning, Launched: p.c.now()}
+	p.instances[inst.Handle] = inst
+	if p.queued {
+		inst.State, inst.Detail = provision.StateRequested, "Priority"
+	} else if !p.silent {
+		p.boot(inst, r)
+	}
+	if p.after != nil {
+		if err := p.after(r, *inst); err != nil {
+			return provision.Instance{}, err
+		}
+	}
+	return *inst, nil
+}
+
+// boot has the agents of an instance join.
+func (p *provider) boot(inst *provision.Instance, r provision.Request) {
+	ctx, cancel := context.WithCancel(p.t.Context())
+	var all sync.WaitGroup
+	for rank := range r.Nodes {
+		all.Go(func() {
+			h := newHost(r.Boot.NodeName(r.Nodes, int(rank)), p.cores, succeed)
+			h.matches = func(coordinator.DefinitionID) bool { return false }
+			err := p.join(ctx, r, h.id)
+			if p.joined != nil {
+				p.joined(r, r.Boot.Token, h.id, err)
+			}
+			for err == nil && ctx.Err() == nil {
+				p.mu.Lock()
+				c := p.c
+				p.mu.Unlock()
+				h.serve(ctx, p.t, c.engine)
+				_ = sleep(ctx, 5*time.Millisecond)
+			}
+		})
+	}
+	p.leave[inst.Handle] = func() { cancel(); all.Wait() }
+}
+
+func (p *provider) join(ctx context.Context, r provision.Request, node coordinator.NodeID) error {
+	csr := request(p.t)
+	for {
+		p.mu.Lock()
+		c := p.c
+		p.mu.Unlock()
+		_, _, err := c.engine.Join(ctx, JoinRequest{Token: r.Boot.Token, Node: string(node), Launch: string(r.ID), CSR: csr})
+		if coordinator.ErrorKindOf(err) != coordinator.ErrUnavailable || sleep(ctx, 5*time.Millisecond) != nil {
+			return err
+		}
+	}
+}
+
+func (p *provider) Release(_ context.Context, h provision.Handle) error {
+	p.mu.Lock()
+	inst, leave := p.instances[h], p.leave[h]
+	delete(p.instances, h)
+	delete(p.leave, h)
+	p.mu.Unlock()
+	if inst == nil {
+		return provision.Errorf(provision.KindNotFound, "release "+string(h), "no such instance")
+	}
+	if leave != nil {
+		leave()
+	}
+	return nil
+}
+
+func (p *provider) List(context.Context) ([]provision.Instance, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []provision.Instance
+	for _, i := range p.instances {
+		out = append(out, *i)
+	}
+	provision.Sort(out)
+	return out, nil
+}
+
+func (p *provider) handles() []provision.Handle {
+	list, _ := p.List(p.t.Context())
+	var out []provision.Handle
+	for _, i := range list {
+		out = append(out, i.Handle)
+	}
+	return out
+}
+
+const dynamicConfig = `
+definitions:
+  - id: pilot
+    provisioner: slurm
+    ttl: 24000
+    idleTimeout: %ds
+    maxNodes: %d
+    provisionerSpec: {cpu: 32, memory: 64GiB, costPerHour: 1.5}
+`
+
+func newDynamic(t *testing.T, st store.Store, p *provider, idle, most int) *cluster {
+	t.Helper()
+	c := newClusterWith(t, st, func(o *Options) {
+		o.Provisioners = Provisioners{Kinds: []string{spec.KindSlurm}, AgentAddress: "coordinator:8443",
+			Open: func(context.Context, spec.Backend) (provision.Provisioner, error) { return p, nil }}
+	})
+	p.mu.Lock()
+	p.c = c
+	p.mu.Unlock()
+	t.Cleanup(func() {
+		for _, h := range p.handles() {
+			_ = p.Release(context.Background(), h)
+		}
+	})
+	c.set(fmt.Sprintf(dynamicConfig, idle, most))
+	return c
+}
+
+func (c *cluster) eventually(what string, ok func() bool) {
+	c.t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			c.t.Fatalf("not so: %s\n%s", what, describe(c.events("")))
+		}
+	}
+}
+
+func (c *cluster) kinds() map[string]int {
+	out := map[string]int{}
+	for _, ev := range c.events("") {
+		out[ev.Kind]++
+	}
+	return out
+}
+
+const pilotJob = `
+version: v1
+name: w
+jobs:
+  a: {command: ["true"], resource: {cpu: {cores: 8}}, policy: {timeout: {execute: 10m}}}
+`
+
+// TestNodeIsLaunchedForWork: what waits gets a node, runs there, and the node is given up once it is idle.
+func TestNodeIsLaunchedForWork(t *testing.T) {
+	p := newProvider(t)
+	c := newDynamic(t, store.NewMemory(), p, 1, 4)
+	c.awaitStatus(c.start(pilotJob).ID, coordinator.StatusFinished)
+	c.eventually("the node is given up when it is idle", func() bool { return len(p.handles()) == 0 && len(c.nodes()) == 0 })
+	if len(p.launched) != 1 {
+		t.Errorf("%d instances were launched for one job", len(p.launched))
+	}
+	got := c.kinds()
+	for _, kind := range []string{"node-launching", "node-launched", "node-joined", "node-releasing", "node-released"} {
+		if got[kind] != 1 {
+			t.Errorf("%d events %s, want 1\n%s", got[kind], kind, describe(c.events("")))
+		}
+	}
+	if err := c.engine.view(t.Context(), func(s *state) {
+		if len(s.joinTokens)+len(s.launches) != 0 {
+			t.Errorf("left: %d join tokens, %d launches", len(s.joinTokens), len(s.launches))
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *cluster) nodes() []NodeView {
+	c.t.Helper()
+	list, _, err := c.engine.Nodes(c.t.Context(), c.admin, "", Page{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return list
+}
+
+// TestLostAnswerLaunchesOnce: an answer that is lost leads to the same instance, found by the launch's id.
+func TestLostAnswerLaunchesOnce(t *testing.T) {
+	p := newProvider(t)
+	lost := false
+	p.after = func(provision.Request, provision.Instance) error {
+		if lost {
+			return nil
+		}
+		lost = true
+		return provision.Errorf(provision.KindTransient, "launch", "connection reset")
+	}
+	c := newDynamic(t, store.NewMemory(), p, 600, 4)
+	c.awaitStatus(c.start(pilotJob).ID, coordinator.StatusFinished)
+	for id, n := range p.launched {
+		if n != 1 {
+			t.Errorf("launch %s has %d instances", id, n)
+		}
+	}
+	if len(p.launched) != 1 {
+		t.Errorf("%d launches, want 1", len(p.launched))
+	}
+}
+
+// TestLaunchThatFails: what keeps a definition from being launched is told, and another launch goes by another name.
+func TestLaunchThatFails(t *testing.T) {
+	p := newProvider(t)
+	var ids []provision.LaunchID
+	p.fail = func(r provision.Request) error {
+		ids = append(ids, r.ID)
+		if len(ids) == 1 {
+			return provision.Errorf(provision.KindNoCapacity, "launch "+string(r.ID), "all nodes of the partition are taken")
+		}
+		return nil
+	}
+	c := newDynamic(t, store.NewMemory(), p, 600, 4)
+	w := c.start(pilotJob)
+	c.eventually("the failure is told", func() bool { return c.kinds()["node-launch-failed"] == 1 })
+	text := c.explain(w.ID)
+	if !strings.Contains(text, "all nodes of the partition are taken") {
+		t.Errorf("the verdict does not say why nothing is launched: %s", text)
+	}
+	c.ahead.Add(int64(4 * time.Minute))
+	c.awaitStatus(w.ID, coordinator.StatusFinished)
+	if len(ids) != 2 || ids[0] == ids[1] {
+		t.Errorf("launches %v, want two different ones", ids)
+	}
+}
+
+func (c *cluster) explain(id coordinator.WorkflowID) string {
+	c.t.Helper()
+	x, err := c.engine.ExplainWorkflow(c.t.Context(), c.admin, string(id), "")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return fmt.Sprintf("%+v", *x[0].Job.Reason)
+}
+
+// TestAgentThatNeverComes: an instance whose agent stays away is given up, and the definition rests for longer each time.
+func TestAgentThatNeverComes(t *testing.T) {
+	p := newProvider(t)
+	p.silent = true
+	c := newDynamic(t, store.NewMemory(), p, 600, 4)
+	c.start(pilotJob)
+	c.eventually("it is launched", func() bool { return c.kinds()["node-launched"] == 1 })
+	c.ahead.Add(int64(joinWithin + time.Minute))
+	c.eventually("it is given up", func() bool { return len(p.handles()) == 0 && c.kinds()["node-released"] == 1 })
+	if got := c.kinds()["node-launch-failed"]; got != 1 {
+		t.Errorf("%d failures were told, want 1", got)
+	}
+}
+
+// TestLaunchNobodyNeeds: a pilot that still waits in its queue is taken back when the work for it is gone.
+func TestLaunchNobodyNeeds(t *testing.T) {
+	p := newProvider(t)
+	p.queued = true
+	c := newDynamic(t, store.NewMemory(), p, 600, 4)
+	w := c.start(pilotJob)
+	c.eventually("it waits at the provider", func() bool { return len(p.handles()) == 1 })
+	if text := c.explain(w.ID); !strings.Contains(text, "awaiting-provisioning") && !strings.Contains(text, "is coming") {
+		t.Errorf("the wait at the provider is not shown: %s", text)
+	}
+	if _, err := c.engine.CancelWorkflow(t.Context(), c.admin, string(w.ID), ""); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("it is taken back", func() bool { return len(p.handles()) == 0 && c.kinds()["node-released"] == 1 })
+}
+
+// TestOrphansAreReaped: an instance with our mark that nothing is stored of is ended.
+func TestOrphansAreReaped(t *testing.T) {
+	p := newProvider(t)
+	p.instances["i-old"] = &provision.Instance{Handle: "i-old", ID: "l0123456789abcdef", State: provision.StateRunning}
+	c := newDynamic(t, store.NewMemory(), p, 600, 4)
+	c.eventually("it is ended", func() bool { return len(p.handles()) == 0 })
+}
+
+// TestSeveralNodesOfOneLaunch: a launch that brings two nodes is asked for once for a gang of two.
+func TestSeveralNodesOfOneLaunch(t *testing.T) {
+	p := newProvider(t)
+	p.nodes = 2
+	c := newDynamic(t, store.NewMemory(), p, 1, 4)
+	c.awaitStatus(c.start(strings.Replace(pilotJob, "resource:", "multinode: {nodes: 2}, resource:", 1)).ID, coordinator.StatusFinished)
+	if len(p.launched) != 1 {
+		t.Errorf("%d launches for a gang of two, want 1", len(p.launched))
+	}
+	c.eventually("both nodes are given up", func() bool { return len(p.handles()) == 0 && len(c.nodes()) == 0 })
+}
+
+// TestInstanceGoneWhileWorkRuns: the work of a node whose instance is gone is sent back at once, not after the node loss window.
+func TestInstanceGoneWhileWorkRuns(t *testing.T) {
+	p := newProvider(t)
+	c := newDynamic(t, store.NewMemory(), p, 600, 1)
+	w := c.start(pilotJob)
+	c.awaitStatus(w.ID, coordinator.StatusFinished)
+	before := p.handles()
+	p.mu.Lock()
+	inst := p.instances[before[0]]
+	inst.State, inst.Detail, inst.Failed = provision.StateGone, "cancelled by the site", provision.KindInterrupted
+	p.mu.Unlock()
+	c.eventually("its node is forgotten", func() bool { return len(c.nodes()) == 0 })
+	if !slices.ContainsFunc(c.events(""), func(ev Event) bool {
+		return ev.Kind == "node-released" && strings.Contains(ev.Message, "cancelled by the site")
+	}) {
+		t.Errorf("why it is gone is not told:\n%s", describe(c.events("")))
+	}
+}
+
+// TestLaunchesSurviveACrash: whatever the write at which the coordinator dies, every launch has one instance at most, none is lost, and the
+// work is done.
+func TestLaunchesSurviveACrash(t *testing.T) {
+	for n := 1; n <= 20; n++ {
+		for _, applied := range []bool{false, true} {
+			t.Run(fmt.Sprintf("write %d applied %v", n, applied), func(t *testing.T) {
+				t.Parallel()
+				st := &crashing{Memory: store.NewMemory(), applied: applied, dead: make(chan struct{})}
+				st.left.Store(1 << 40)
+				p := newProvider(t)
+				c := newDynamic(t, st, p, 1, 4)
+				st.left.Store(int64(n))
+				go func() {
+					select {
+					case <-st.dead:
+						c.stop()
+					case <-c.done:
+					}
+				}()
+				var id coordinator.WorkflowID
+				if res, err := c.engine.StartWorkflow(t.Context(), c.admin, StartWorkflow{YAML: []byte(pilotJob), File: "w.yaml", IdempotencyKey: "once"}); err == nil {
+					id = res.Workflow.ID
+				}
+				select {
+				case <-st.dead:
+				case <-time.After(1500 * time.Millisecond): // it took fewer writes
+				}
+				c.close()
+				next := newDynamic(t, st.Memory, p, 1, 4)
+				if id == "" {
+					id = next.startAnyhow(pilotJob)
+				}
+				next.awaitStatus(id, coordinator.StatusFinished)
+				next.eventually("everything is given up", func() bool { return len(p.handles()) == 0 && len(next.nodes()) == 0 })
+				for id, made := range p.launched {
+					if made != 1 {
+						t.Errorf("launch %s has %d instances", id, made)
+					}
+				}
+				if len(p.launched) > 2 {
+					t.Errorf("%d launches for one job", len(p.launched))
+				}
+			})
+		}
+	}
+}
