@@ -364,7 +364,7 @@ func TestInstanceGoneWhileWorkRuns(t *testing.T) {
 // TestLaunchesSurviveACrash: whatever the write at which the coordinator dies, every launch has one instance at most, none is lost, and the
 // work is done.
 func TestLaunchesSurviveACrash(t *testing.T) {
-	for n := 1; n <= 20; n++ {
+	for n := 1; n <= 16; n++ {
 		for _, applied := range []bool{false, true} {
 			t.Run(fmt.Sprintf("write %d applied %v", n, applied), func(t *testing.T) {
 				t.Parallel()

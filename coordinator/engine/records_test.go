@@ -19,7 +19,7 @@ var update = flag.Bool("update", false, "rewrite golden files")
 // field makes stores of earlier versions unreadable.
 func TestDiskFormat(t *testing.T) {
 	records := []any{
-		clusterRecord{}, newestGrant{}, workflowRecord{}, allocRecord{}, holdRecord{}, nodeRecord{}, ConfigRevision{}, []Event{},
+		clusterRecord{}, newestGrant{}, workflowRecord{}, allocRecord{}, holdRecord{}, nodeRecord{}, launchRecord{}, ConfigRevision{}, []Event{},
 		reservationRecord{}, windowRecord{}, StatusEntry{},
 		coordinator.Organization{}, coordinator.Group{}, coordinator.User{}, AuditEntry{}, longestLifetime{}, auth.UserToken{}, auth.JoinToken{}, auth.Revocation{},
 		federateRecord{}, memberRecord{}, routeRecord{}, pushRecord{},

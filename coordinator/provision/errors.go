@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -25,14 +27,30 @@ const (
 	KindInterrupted      // the provider took the instance back
 )
 
+func kindWords() []string {
+	return []string{"none", "not-found", "no-capacity", "quota", "throttled", "denied", "clock-skew", "invalid", "unsupported", "transient",
+		"unreachable", "interrupted"}
+}
+
 // String is the kind's word.
 func (k Kind) String() string {
-	words := []string{"none", "not-found", "no-capacity", "quota", "throttled", "denied", "clock-skew", "invalid", "unsupported", "transient",
-		"unreachable", "interrupted"}
-	if int(k) < len(words) {
+	if words := kindWords(); int(k) < len(words) {
 		return words[k]
 	}
 	return fmt.Sprintf("kind %d", k)
+}
+
+// MarshalText writes the kind's word.
+func (k Kind) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText reads a kind's word and nothing else.
+func (k *Kind) UnmarshalText(b []byte) error {
+	i := slices.Index(kindWords(), string(b))
+	if i < 0 {
+		return fmt.Errorf("cannot read kind %q: expected one of %s", b, strings.Join(kindWords(), ", "))
+	}
+	*k = Kind(i)
+	return nil
 }
 
 // Again reports whether the same call is worth repeating soon: the launch stands, and the same id is used.
