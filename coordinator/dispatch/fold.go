@@ -34,7 +34,8 @@ func (p *Phase) UnmarshalText(b []byte) error {
 	return err
 }
 
-// Track is what was learnt of one object so far; the zero Track knows nothing. It is a value: Fold makes the next one.
+// Track is what was learnt of one object so far. It begins with the Object and Ref that its owner has written down; the zero Track, which
+// knows nothing, takes those of the first observation. It is a value: Fold makes the next one.
 type Track struct {
 	Object ObjectID    `json:"object"`
 	Ref    Ref         `json:"ref"`
@@ -104,13 +105,13 @@ func Fold(t Track, look Look, now time.Time, d Declarations) (Track, []Event) {
 	switch {
 	case errors.Is(look.Err, ErrNotFound):
 		f.missing()
-	case look.Err != nil: // nothing was learnt, but time has passed
+	case look.Err != nil: // nothing was learnt: nobody is given up unseen
 	case f.foreign(look.Observation):
 		f.reused()
 	default:
 		f.see(look.Observation)
+		f.giveUp()
 	}
-	f.giveUp()
 	return f.t, f.events
 }
 
@@ -140,7 +141,8 @@ func (f *folding) foreign(o Observation) bool {
 }
 
 func (f *folding) missing() {
-	if f.t.Phase == PhaseAlive {
+	given := f.t.Phase == PhaseUnseen && f.t.Object != "" // its id was the answer to a submission
+	if f.t.Phase == PhaseAlive || given {
 		f.t.Phase, f.t.Doubt = PhaseLost, !f.t.NodeLost.IsZero()
 		f.add(EventLost, f.t.Last)
 	}
@@ -241,7 +243,7 @@ func (f *folding) ends(o, last Observation, fresh, lostBefore bool) {
 	}
 }
 
-// giveUp ends what has been on a lost node for the whole window. The end of the window counts even when nobody could be asked then.
+// giveUp ends what has been seen on a lost node at both ends of the window.
 func (f *folding) giveUp() {
 	if f.t.Phase != PhaseAlive || f.t.NodeLost.IsZero() || f.now.Sub(f.t.NodeLost) < f.window {
 		return

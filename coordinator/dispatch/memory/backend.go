@@ -363,8 +363,12 @@ func (c *Cluster) allowRequeue(o *object) error {
 }
 
 func (c *Cluster) requeue(o *object) error {
+	bit := o.bit
 	if err := c.allowRequeue(o); err != nil {
 		return err
+	}
+	if o.bit = bit; !bit && !c.options.NativeRequeue {
+		return fmt.Errorf("%w: requeues of it are disabled", dispatch.ErrRefused)
 	}
 	e := o.running()
 	e.gone = c.now

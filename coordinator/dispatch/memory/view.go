@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -126,37 +125,39 @@ func (c *Cluster) written(e *execution, s dispatch.Stream) string {
 
 // Truth is what really is, whatever clients are told.
 type Truth struct {
-	Doubles []string // starts of a job while another of its executions lived
-	Alive   int      // processes that live
-	Running int      // executions that the system counts as running
-	Open    []dispatch.ObjectID
+	Doubles   []string            // starts of a job while another of its executions lived; of all jobs
+	Open      []dispatch.ObjectID // objects with an open gate that may still run
+	Left      []dispatch.ObjectID // objects that are not over
+	Alive     int                 // executions whose processes live
+	Succeeded int                 // executions that ended by themselves with 0
+	Armed     bool                // the system may run one again by itself, or will when a call lands that is on its way
 }
 
-// Truth tells of one job, and of doubles of all.
+// Truth tells of one job.
 func (c *Cluster) Truth(job dispatch.JobID) Truth {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.advance()
-	t := Truth{Doubles: slices.Clone(c.doubles)}
+	t := Truth{Doubles: slices.Clone(c.doubles), Armed: len(c.landings) > 0}
 	for _, o := range c.objects {
+		t.Armed = t.Armed || o.bit && !o.over()
 		if o.spec.Ref.Job != job {
 			continue
 		}
-		if o.gate && !o.over() {
-			t.Open = append(t.Open, o.id)
-		}
-		if o.running() != nil {
-			t.Running++
+		if !o.over() {
+			t.Left = append(t.Left, o.id)
+			if o.gate && o.stopped.IsZero() {
+				t.Open = append(t.Open, o.id)
+			}
 		}
 		for _, e := range o.runs {
 			if e.gone.IsZero() {
 				t.Alive++
 			}
+			if e.natural && e.plan.code == 0 && e.plan.signal == 0 {
+				t.Succeeded++
+			}
 		}
 	}
 	return t
-}
-
-func (c *Cluster) String() string {
-	return fmt.Sprintf("%s with %d objects", c.options.Kind, len(c.objects))
 }
