@@ -161,7 +161,8 @@
 // ends of placements, beginnings and ends of reservations and maintenance, ends of protection from preemption. So with nothing arriving, every placement ending when it is
 // planned to, victims not coming back and a decision at each of these times (Next, and ends that are told), an
 // estimate is met to the second, in every backfill mode, and what has none does not start. Work that ends early moves estimates either way, as with any list
-// of work, but for the first in the queue: with backfill that starts no later than its estimate said, as long as nobody is preempted.
+// of work, but for the first in the queue: with backfill that starts no later than its estimate said, as long as nobody is preempted
+// and it does not stand outside the order.
 // Not foreseen are priorities that cross a threshold by age alone between two such times, and nodes that are coming, beyond when those that an allocation waits for are ready.
 // The first 1,000 of each class are estimated, within a fixed amount of work; past it, an
 // allocation with a plan shows that. What the stepping changed is put back (trial).
