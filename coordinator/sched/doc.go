@@ -158,7 +158,8 @@
 // # Estimates (rule 16)
 //
 // The decision is stepped forward from one time at which something is known to change to the next, with the same code that decides:
-// ends of placements, beginnings and ends of reservations and maintenance, ends of protection from preemption. So with nothing arriving, every placement ending when it is
+// ends of placements, and when they come within the notice so that a victim makes up the rest, beginnings and ends of reservations and
+// maintenance, ends of protection from preemption. So with nothing arriving, every placement ending when it is
 // planned to, victims not coming back and a decision at each of these times (Next, and ends that are told), an
 // estimate is met to the second, in every backfill mode, and what has none does not start. Work that ends early moves estimates either way, as with any list
 // of work, but for the first in the queue: with backfill that starts no later than its estimate said, as long as nobody is preempted

@@ -144,14 +144,15 @@ func (s *Scheduler) step(ends *endHeap) bool {
 		}
 	}
 	ends.seen = len(c.journal)
-	if s.wake < never && s.wake > c.now {
-		heap.Push(ends, end{at: s.wake})
+	next := ends.next(c)
+	if s.wake > c.now { // as of the last decision: an earlier one's may not be true any more
+		next = min(next, s.wake)
 	}
 	s.wake = never
-	if len(ends.list) == 0 {
+	if next == never {
 		return false
 	}
-	c.now = ends.list[0].at
+	c.now = next
 	var ended []*claim
 	for len(ends.list) > 0 && ends.list[0].at == c.now {
 		h := heap.Pop(ends).(end).h
@@ -199,11 +200,19 @@ func (s *Scheduler) allEnds() endHeap {
 	for i := range c.reservations {
 		look(c.reservations[i].From, c.reservations[i].Until)
 	}
-	if s.wake < never {
-		e.list = append(e.list, end{at: s.wake})
-	}
 	heap.Init(&e)
 	return e
+}
+
+// next is the first of them, never if there is none. What was told to end sooner has ended, and is none.
+func (e *endHeap) next(c *cluster) time.Duration {
+	for len(e.list) > 0 && e.list[0].h != nil && c.claims[e.list[0].h.id] != e.list[0].h {
+		heap.Pop(e)
+	}
+	if len(e.list) == 0 {
+		return never
+	}
+	return e.list[0].at
 }
 
 func (e *endHeap) add(c *cluster, h *claim) {

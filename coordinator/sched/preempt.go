@@ -24,6 +24,7 @@ type attempt struct {
 	waits    bool          // it fits once those are gone that end anyhow
 	until    time.Duration // then
 	wake     time.Duration // when the first of those who are protected is not any more
+	ripe     time.Duration // when the first of those who do not give way ends anyhow (rule 22)
 	nobody   bool          // gives way, and time alone changes nothing about it
 }
 
@@ -59,7 +60,7 @@ func (s *Scheduler) preempt(sh *shape, e *entry) bool {
 		by:   contender{class: sh.q.class, preempts: e.preempts, priority: s.rules.aged(e.priority, e.submitted, s.c.now)},
 		best: noToll(),
 	}
-	p.seen.priority, p.seen.wake, p.seen.nobody = p.by.priority, never, true
+	p.seen.priority, p.seen.wake, p.seen.ripe, p.seen.nobody = p.by.priority, never, never, true
 	switch {
 	case sh.count == 1 && p.tokensWill():
 		p.single()
@@ -111,9 +112,13 @@ func (p *preemption) eligible(list []prey, claims []*claim) []prey {
 // refused remembers the one that comes nearest to giving way: by conditions met, then the lowest priority, then id.
 func (p *preemption) refused(h *claim, why refusal) {
 	a := &p.seen
+	if h.to != never {
+		a.ripe = min(a.ripe, h.to-2*p.c.notice)
+	}
 	switch why {
 	case refusedMinRuntime:
-		a.wake = min(a.wake, p.s.rules.exposed(h.started, p.sh.party.booking != nil))
+		owner := p.sh.party.booking != nil && h.class == coordinator.ClassBatch
+		a.wake = min(a.wake, p.s.rules.exposed(h.started, owner))
 	case refusedThreshold, refusedRank, refusedGap:
 		a.nobody = a.nobody && (p.s.rules.ageRate == 0 || why != refusedThreshold && h.submitted != noAge)
 	case mayPreempt, refusedClass, refusedDisabled, refusedGroup, refusedUnmarked, refusedSpent:

@@ -64,6 +64,9 @@ func (s *Scheduler) noteVain(sh *shape, e *entry, looks int) {
 	a := sh.tried
 	if !a.waits {
 		s.wake = min(s.wake, a.wake)
+		if !a.nobody { // who gives way may do together with who ends anyhow
+			s.wake = min(s.wake, a.ripe)
+		}
 	}
 	if !s.stepping {
 		return

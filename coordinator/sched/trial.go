@@ -298,7 +298,8 @@ func (s *Scheduler) WhatIf(r Request, now time.Time) (Prospect, bool) {
 }
 
 // Next is when a decision may differ from the last one although nothing is told until then: a reservation or maintenance
-// begins or ends, a node is to be given up, an offer is worth asking again, or work is not protected any more that an allocation at the head of the queue may preempt. It is zero if nothing is known to
+// begins or ends, a node is to be given up, an offer is worth asking again, work is not protected any more that an
+// allocation at the head of the queue may preempt, or other work ends within the notice so that a victim makes up the rest. It is zero if nothing is known to
 // change by itself. Ends of placements are told, and are not among it.
 func (s *Scheduler) Next() time.Time {
 	c := s.c

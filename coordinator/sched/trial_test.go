@@ -80,7 +80,11 @@ func TestEstimatesForesee(t *testing.T) {
 			}
 			s = Apply(s, plan)
 			next := nextEnd(s)
-			if at := sched.Next(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
+			at := sched.Next()
+			if !at.IsZero() && !at.After(s.Now) {
+				t.Fatalf("at %v the next decision is at %v\nof %+v", s.Now, at, was)
+			}
+			if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 				next = at
 				closed++
 			}
