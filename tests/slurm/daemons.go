@@ -378,7 +378,9 @@ func (c *Cluster) restart(name, what string, up func(context.Context) error) {
 	}
 }
 
+// nodeState is the state of a node, which sinfo tells once for each of its partitions.
 func (c *Cluster) nodeState(ctx context.Context, node string) (string, error) {
-	out, err := output(c.command(ctx, root(), "", "sinfo", "-h", "-n", node, "-p", "batch", "-o", "%T"))
-	return strings.TrimSpace(out), err
+	out, err := output(c.command(ctx, root(), "", "sinfo", "-h", "-N", "-n", node, "-o", "%T"))
+	state, _, _ := strings.Cut(out, "\n")
+	return strings.TrimSpace(state), err
 }
