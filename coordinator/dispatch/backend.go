@@ -32,8 +32,8 @@ type Objects interface {
 	Inspect(ctx context.Context, id ObjectID) (Observation, error)
 	// Stop ends the object, running or not. It succeeds when the object has ended, and returns before that is so.
 	Stop(ctx context.Context, id ObjectID) error
-	// Find lists what carries the Ref's job, each submission and attempt of it when those are 0, oldest first, then by id. Nothing
-	// found is an empty list; when the system could not be asked for all of it, an error.
+	// Find lists what carries the Ref's job, each submission and attempt of it when those are 0, oldest first, then by id. A job that ends in /
+	// stands for all whose ids begin so. Nothing found is an empty list; when the system could not be asked for all of it, an error.
 	Find(ctx context.Context, ref Ref) ([]Observation, error)
 }
 

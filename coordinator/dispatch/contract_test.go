@@ -97,7 +97,7 @@ func TestShortestWindow(t *testing.T) {
 func TestMarkIsReadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := Ref{
-			Job:        JobID(rapid.StringMatching(`[A-Za-z0-9][A-Za-z0-9._/:-]{0,40}`).Draw(t, "job")),
+			Job:        JobID(rapid.StringMatching(`[A-Za-z0-9]([A-Za-z0-9._/:-]{0,40}[A-Za-z0-9._:-])?`).Draw(t, "job")),
 			Submission: rapid.Uint32Range(1, EpochBound-1).Draw(t, "submission"), Attempt: rapid.Uint32Range(1, EpochBound-1).Draw(t, "attempt"),
 		}
 		note := rapid.String().Draw(t, "note")

@@ -28,7 +28,7 @@ const (
 	EnvObject     = EnvPrefix + "OBJECT" // the batch system's id
 )
 
-// JobID is a job's name in its owner's books: letters, digits and . _ - / : from JobIDLimit bytes, the first a letter or digit.
+// JobID is a job's name in its owner's books: letters, digits and . _ - / : up to JobIDLimit bytes, the first a letter or digit, the last not /.
 type JobID string
 
 // Ref is what an object is found again by.
@@ -44,7 +44,7 @@ func (r Ref) String() string { return fmt.Sprintf("%s/%d.%d", r.Job, r.Submissio
 func (r Ref) Check() error {
 	switch {
 	case !validJob(string(r.Job)):
-		return fmt.Errorf("the job id %q is not 1 to %d letters, digits and . _ - / : that begin with a letter or digit", r.Job, JobIDLimit)
+		return fmt.Errorf("the job id %q is not 1 to %d letters, digits and . _ - / : that begin with a letter or digit and do not end in /", r.Job, JobIDLimit)
 	case r.Submission < 1 || r.Submission >= EpochBound:
 		return fmt.Errorf("submission %d is outside 1 to %d", r.Submission, EpochBound-1)
 	case r.Attempt < 1 || r.Attempt >= EpochBound:
@@ -53,14 +53,16 @@ func (r Ref) Check() error {
 	return nil
 }
 
-// Matches reports whether r is one of those that want looks for; numbers of want that are 0 match all.
+// Matches reports whether r is one of those that want looks for: a job that ends in / stands for all whose ids begin so, and numbers that are 0
+// match all.
 func (r Ref) Matches(want Ref) bool {
-	return r.Job == want.Job && r.Job != "" &&
+	under := strings.HasSuffix(string(want.Job), "/") && strings.HasPrefix(string(r.Job), string(want.Job))
+	return (r.Job == want.Job || under) && r.Job != "" &&
 		(want.Submission == 0 || r.Submission == want.Submission) && (want.Attempt == 0 || r.Attempt == want.Attempt)
 }
 
 func validJob(s string) bool {
-	if len(s) == 0 || len(s) > JobIDLimit {
+	if len(s) == 0 || len(s) > JobIDLimit || s[len(s)-1] == '/' {
 		return false
 	}
 	for i := range len(s) {

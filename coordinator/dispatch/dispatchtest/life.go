@@ -16,6 +16,7 @@ func gateChecks() []check {
 		{name: "gate/of what is over", run: gateOfEnded},
 		{name: "gate/opened after a restart", needs: []need{again}, run: gateAfterRestart},
 		{name: "find/by numbers", run: findByNumbers},
+		{name: "find/by the beginning of the job's id", run: findByPrefix},
 		{name: "find/nothing", run: findNothing},
 		{name: "find/many", needs: []need{implements(dispatch.InterfaceMultiFinder)}, run: findMany},
 		{name: "find/unknown ids", run: unknownIDs},
@@ -279,4 +280,22 @@ func stopOver(s *session) {
 	id, before := s.ended("exit 3")
 	s.must("stop", s.b.Stop(s.Context(), id))
 	s.stays(id, "as it ended", func(o dispatch.Observation) bool { return o.State == before.State && o.Cause == before.Cause })
+}
+
+// findByPrefix: an owner that has lost its books finds everything of its own.
+func findByPrefix(s *session) {
+	one, two := s.long(), s.long()
+	other := two.Ref.Job
+	one.Ref.Job, two.Ref.Job = other+"/p/a", other+"/p/b"
+	third := s.long()
+	third.Ref.Job = other + "/px"
+	ids := []dispatch.ObjectID{s.submit(one), s.submit(two)}
+	s.submit(third)
+	var got []dispatch.ObjectID
+	for _, o := range s.find(dispatch.Ref{Job: other + "/p/"}) {
+		got = append(got, o.Object)
+	}
+	if !slices.Equal(got, ids) {
+		s.Errorf("found %v, want %v", got, ids)
+	}
 }
