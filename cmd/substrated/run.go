@@ -33,7 +33,7 @@ const (
 type runFlags struct {
 	coordinator, stateDir, tokenFile, node, launch, root, logLevel, readyFile string
 	runAsCaller                                                               bool
-	reconnectMax                                                              time.Duration
+	reconnectMax, joinWithin                                                  time.Duration
 }
 
 func runCommand() *cobra.Command {
@@ -61,6 +61,7 @@ func runCommand() *cobra.Command {
 	flags.BoolVar(&f.runAsCaller, "run-as-caller", false, "run all jobs as the agent's own account, even root (development)")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	flags.DurationVar(&f.reconnectMax, "reconnect-max", agent.DefaultReconnectMax, "longest wait between two tries to reach the coordinator; keep it below the node loss window")
+	flags.DurationVar(&f.joinWithin, "join-within", 0, "give up, with an error, when the coordinator has not been reached for so long at the first start; 0 tries for ever")
 	flags.StringVar(&f.readyFile, "ready-file", "", "file to write once the first report went out")
 	return cmd
 }
@@ -105,7 +106,7 @@ func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
 		return err
 	}
 	defer lock.Close()
-	id, err := join.Identity(ctx)
+	id, err := joinCluster(ctx, join, f.joinWithin)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil
@@ -131,6 +132,20 @@ func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
 	err = g.Wait()
 	log.Info("agent stopped, jobs go on", "node", id.Node)
 	return err
+}
+
+// joinCluster returns the node's identity, or joins. A machine that is paid for must not wait for ever for a coordinator that it cannot reach.
+func joinCluster(ctx context.Context, join agent.Join, within time.Duration) (*identity.Identity, error) {
+	if within <= 0 {
+		return join.Identity(ctx)
+	}
+	limited, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	id, err := join.Identity(limited)
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
+		return nil, fmt.Errorf("cannot join cluster at %s within %s (--join-within): %w", join.Coordinator, within, err)
+	}
+	return id, err
 }
 
 // lockState keeps two agents off one state directory.

@@ -31,7 +31,8 @@ type launchRecord struct {
 	Ends       time.Time                  `json:"ends,omitzero"`    // by the provider
 	Joined     []coordinator.NodeID       `json:"joined,omitempty"`
 	Release    string                     `json:"release,omitempty"` // why it is given up
-	Failed     provision.Kind             `json:"failed,omitempty"`  // it is given up because it came to nothing
+	GivenUp    time.Time                  `json:"given_up,omitzero"`
+	Failed     provision.Kind             `json:"failed,omitempty"` // it is given up because it came to nothing
 }
 
 // backendID names a connection: "" is the only one of its kind.
@@ -169,7 +170,7 @@ func (t *tx) giveUp(l *launch, why string, failed provision.Kind) {
 	if l.record.Release != "" {
 		return
 	}
-	l.record.Release, l.record.Failed = why, failed
+	l.record.Release, l.record.Failed, l.record.GivenUp = why, failed, t.now
 	l.next, l.tries = time.Time{}, 0
 	t.putLaunch(l)
 	t.spend(l)
@@ -296,6 +297,21 @@ func (s *state) arrive(l *launch, n *node) {
 		o.reported = &least
 	}
 	s.core.offers = true
+}
+
+// confine holds a pilot to what its job was given: its report tells of the whole machine. What is less there counts as less.
+func (s *state) confine(n *node) {
+	l := s.launchOf(n)
+	if l == nil || !n.known {
+		return
+	}
+	d := s.definition(l.record.Definition)
+	if d == nil || d.Hardware == nil || !spec.Batch(d.Kind) || !lessThan(d.Hardware, &n.capacity) {
+		return
+	}
+	granted := lesser(&n.capacity, d.Hardware)
+	granted.Sockets, granted.Arch = n.capacity.Sockets, n.capacity.Arch
+	n.capacity, n.detail = granted, detail{} // which of the machine's devices and domains are its own, the batch system alone knows
 }
 
 func (s *state) dropComing(key string) {

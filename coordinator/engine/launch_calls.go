@@ -21,8 +21,9 @@ const (
 	firstRetry     = 2 * time.Second
 	longestRetry   = 2 * time.Minute
 	offersEvery    = time.Minute
-	callWithin     = 2 * time.Minute // for one call to a provider
-	missingLists   = 2               // in a row without an instance: it is gone
+	callWithin     = 2 * time.Minute  // for one call to a provider
+	missingLists   = 2                // in a row without an instance: it is gone
+	landsWithin    = 20 * time.Minute // after it was given up, what was asked for without an answer may still appear
 	launchTokenTTL = 30 * 24 * time.Hour
 	// joinWithin is for definitions without joinTimeout: from when the provider runs the instance to its agent's first word.
 	joinWithin = 20 * time.Minute
@@ -277,7 +278,6 @@ type call struct {
 	release bool
 	handle  provision.Handle
 	request provision.Request
-	again   bool // there was a call before, whose outcome may be unknown
 }
 
 // calls asks the provider for every launch and release that is due, and returns when all have been answered.
@@ -349,6 +349,7 @@ func (t *tx) launchCall(l *launch) (call, bool) {
 		e.opt.Log.Error("cannot make a launch's join token", "launch", l.record.ID, "err", err)
 		return call{}, false
 	}
+	again := l.asked()
 	if _, ok := s.joinTokens[rec.ID]; !ok {
 		rec.By, rec.Definition, rec.Launch = "the scheduler", l.record.Definition, string(l.record.ID)
 		s.joinTokens[rec.ID] = rec
@@ -360,7 +361,7 @@ func (t *tx) launchCall(l *launch) (call, bool) {
 	}
 	l.next = t.now.Add(callWithin) // until it is answered
 	return call{id: l.record.ID, request: provision.Request{
-		ID: l.record.ID, Definition: *d, Nodes: l.record.Nodes, Lifetime: d.TTL,
+		ID: l.record.ID, Asked: l.record.Asked, Again: again, Definition: *d, Nodes: l.record.Nodes, Lifetime: d.TTL,
 		Boot: provision.Boot{Coordinator: e.opt.Provisioners.AgentAddress, Token: token, Node: provision.NodeOf(d.ID, l.record.ID)},
 	}}, true
 }

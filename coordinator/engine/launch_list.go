@@ -89,6 +89,9 @@ func (l *launch) listedSince(began time.Time) bool { return began.Sub(l.record.A
 // observe takes over how an instance is.
 func (t *tx) observe(l *launch, inst provision.Instance) {
 	l.state, l.detail = inst.State, inst.Detail
+	if inst.Failed != provision.KindNone && len(l.record.Joined) == 0 {
+		t.giveUp(l, cmp.Or(inst.Detail, "it can never start"), inst.Failed)
+	}
 	running, ends := inst.Running.UTC(), inst.Ends.UTC()
 	if inst.State == provision.StateRunning && running.IsZero() && l.record.Running.IsZero() {
 		running = t.now
@@ -116,6 +119,9 @@ func (t *tx) review(b backendID) {
 	var awaited map[coordinator.DefinitionID]bool
 	for _, l := range s.sortedLaunches(b) {
 		if l.record.Release != "" {
+			if !l.called() && t.now.Sub(l.record.GivenUp) > landsWithin {
+				t.launchOver(l, l.record.Release, l.record.Failed)
+			}
 			continue
 		}
 		if awaited == nil {

@@ -407,3 +407,19 @@ func TestLaunchesSurviveACrash(t *testing.T) {
 		}
 	}
 }
+
+// TestPilotHasWhatItsJobHas: a pilot's report tells of the whole machine, of which its job has a part; where the machine has less, that counts.
+func TestPilotHasWhatItsJobHas(t *testing.T) {
+	for cores, want := range map[int]coordinator.Cores{64: 32, 16: 16} {
+		t.Run(fmt.Sprint(cores), func(t *testing.T) {
+			p := newProvider(t)
+			p.cores = cores
+			c := newDynamic(t, store.NewMemory(), p, 600, 4)
+			c.awaitStatus(c.start(pilotJob).ID, coordinator.StatusFinished)
+			list := c.nodes()
+			if len(list) != 1 || list[0].Capacity.Cores != want {
+				t.Errorf("nodes %+v, want one with %d cores", list, want)
+			}
+		})
+	}
+}

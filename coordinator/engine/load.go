@@ -245,6 +245,8 @@ func (e *Engine) loadLaunches(ctx context.Context, s *state) error {
 			if n == nil {
 				continue
 			}
+			s.launches[rec.ID] = l
+			s.confine(n)
 			if n.known && n.record.Definition == rec.Definition {
 				l.arrived[id] = true
 			}

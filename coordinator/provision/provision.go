@@ -57,6 +57,9 @@ type Request struct {
 	Nodes      uint32        // of the offer
 	Lifetime   time.Duration // the provider itself ends it after that, where it can; 0: no end
 	Boot       Boot
+	// Asked is when the provider may have heard of it first, and Again whether that was before: an answer may have been lost.
+	Asked time.Time
+	Again bool
 }
 
 // Boot is what an agent on a new node needs to join.
