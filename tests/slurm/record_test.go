@@ -40,7 +40,8 @@ type recorder struct {
 	t       *testing.T
 	hooks   string // directory of what prolog and epilog wait for
 	answers []Answer
-	shows   string // the job whose state heads the recording
+	state   string // of the job that was asked for last, and its reason
+	reason  string
 }
 
 // say asks a command as User.
@@ -74,8 +75,10 @@ func (r *recorder) tell(name string, cmd *exec.Cmd) {
 // job asks all that tells of a job.
 func (r *recorder) job(id string) {
 	r.t.Helper()
-	r.shows = id
 	r.say("squeue.line", "squeue", "-h", "-t", "all", "-j", id, "-o", squeueLine)
+	if fields := strings.Split(r.answers[len(r.answers)-1].Stdout, "|"); len(fields) > 3 {
+		r.state, r.reason = fields[2], fields[3]
+	}
 	r.say("squeue.columns", "squeue", "-h", "-t", "all", "-j", id, "-O", squeueColumns)
 	r.say("scontrol.job", "scontrol", "-o", "show", "job", id)
 	r.say("sacct.line", "sacct", "-n", "-P", "-D", "-j", id, "-o", sacctLine)
@@ -200,11 +203,7 @@ func TestRecord(t *testing.T) {
 			r := &recorder{Cluster: c.with(t), t: t, hooks: hooks}
 			defer r.tidy(all)
 			s.act(r, early[s.name])
-			rec := Recording{Name: s.name, About: s.about, Answers: r.answers}
-			if r.shows != "" {
-				out := r.Admin("squeue", "-h", "-t", "all", "-j", r.shows, "-o", "%T|%r")
-				rec.State, rec.Reason, _ = strings.Cut(strings.TrimSpace(strings.SplitN(out, "\n", 2)[0]), "|")
-			}
+			rec := Recording{Name: s.name, About: s.about, State: r.state, Reason: r.reason, Answers: r.answers}
 			made = append(made, rec)
 		})
 	}
