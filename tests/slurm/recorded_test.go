@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,17 +13,22 @@ import (
 	"pgregory.net/rapid"
 )
 
+var update = flag.Bool("update", false, "make the list of recordings again")
+
 const tableFile = "testdata/recorded/README.md"
 
 // table is the README's part that is made: a line for each recording of each version.
 func table(t *testing.T) string {
 	t.Helper()
-	dirs, err := filepath.Glob("testdata/recorded/*/")
+	versions, err := filepath.Glob("testdata/recorded/[0-9]*")
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(versions) == 0 {
+		t.Fatal("there are no recordings")
+	}
 	var b strings.Builder
-	for _, dir := range dirs {
+	for _, dir := range versions {
 		version := filepath.Base(dir)
 		files, err := filepath.Glob(filepath.Join(dir, "*.txtar"))
 		if err != nil {
@@ -76,12 +82,15 @@ func writeTable(t *testing.T) {
 
 // TestRecordings: all are readable, the page lists them, and the states that a parser must know are there.
 func TestRecordings(t *testing.T) {
+	if *update {
+		writeTable(t)
+	}
 	page, err := os.ReadFile(tableFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := tableHead + table(t); string(page) != want {
-		t.Errorf("%s is not about the files that are there; -record makes it", tableFile)
+		t.Errorf("%s is not about the files that are there; -update makes it", tableFile)
 	}
 	all, err := Recordings("22.05")
 	if err != nil {
