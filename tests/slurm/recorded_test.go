@@ -70,7 +70,8 @@ states and compares states, reasons and exit codes.
 
 Answers with the same name have the same arguments in all files, ids aside. ` + "`squeue.line`" + ` has what may hold any text last; a text with lines
 of its own still makes more lines of it. ` + "`squeue.columns`" + ` has the fields that ` + "`-o`" + ` lacks (EligibleTime, exit code, restarts) at fixed widths, counted
-in bytes.
+in bytes. A row of ` + "`sacct`" + ` with user root, name allocation and no comment is what accounting makes of a step that it heard of before its job: seconds
+later, the job's own words are there.
 `
 
 func writeTable(t *testing.T) {
