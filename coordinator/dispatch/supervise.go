@@ -60,10 +60,10 @@ type Supervisor struct {
 	handle  Handle
 	decl    Declarations
 
-	polling sync.Mutex // one poll at a time
-	mu      sync.Mutex
-	tracks  map[ObjectID]Track
-	failed  int // polls in a row that could not ask
+	turn   chan struct{} // holds one: a poll at a time
+	mu     sync.Mutex
+	tracks map[ObjectID]Track
+	failed int // polls in a row that could not ask
 }
 
 // NewSupervisor refuses an interval at which evidence would be missed.
@@ -75,7 +75,7 @@ func NewSupervisor(b Backend, clock Clock, o SupervisorOptions, h Handle) (*Supe
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Supervisor{backend: b, clock: clock, options: o, handle: h, decl: d, tracks: map[ObjectID]Track{}}, nil
+	return &Supervisor{backend: b, clock: clock, options: o, handle: h, decl: d, turn: make(chan struct{}, 1), tracks: map[ObjectID]Track{}}, nil
 }
 
 // Watch begins to follow an object, with what its owner already knew of it. For one that is followed it changes nothing.
@@ -137,8 +137,12 @@ func (s *Supervisor) pause(err error) time.Duration {
 
 // Poll asks once for everything that is followed and has something to tell. Its error is that some of it could not be asked for, or handled.
 func (s *Supervisor) Poll(ctx context.Context) error {
-	s.polling.Lock()
-	defer s.polling.Unlock()
+	select {
+	case s.turn <- struct{}{}:
+		defer func() { <-s.turn }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	s.mu.Lock()
 	var ids []ObjectID
 	for _, id := range slices.Sorted(maps.Keys(s.tracks)) {
