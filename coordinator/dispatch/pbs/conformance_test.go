@@ -62,7 +62,7 @@ func (r *runner) Run(ctx context.Context, c transport.Command) (transport.Result
 	if r.crash > 0 && changes {
 		r.step++
 		crashed = r.step > r.crash
-		if r.step >= max(r.crash+1, 3) {
+		if crashed {
 			r.crash = 0
 		}
 	}

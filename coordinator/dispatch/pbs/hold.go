@@ -48,7 +48,17 @@ func (b *Backend) placeHold(ctx context.Context, op string, id dispatch.ObjectID
 	case in > n:
 		return fmt.Errorf("cannot %s: %w: hold %d is in place", op, dispatch.ErrStale, in)
 	}
-	return b.change(ctx, op, "qalter", "-a", startAt(holdBase().Add(time.Duration(n)*time.Second)), r.id)
+	if err := b.change(ctx, op, "qalter", "-a", startAt(holdBase().Add(time.Duration(n)*time.Second)), r.id); err != nil {
+		return err
+	}
+	// PBS takes the attribute of a job that has begun in the meantime, too, and lets it run.
+	if r, err = b.pending(ctx, op, id); err != nil {
+		return err
+	}
+	if in := r.hold(); in != n {
+		return fmt.Errorf("cannot %s: %w: hold %d is in place", op, dispatch.ErrStale, in)
+	}
+	return nil
 }
 
 // Release takes hold n away. PBS has no change under a condition: that nobody else places another in between is what the owner's lease is for.

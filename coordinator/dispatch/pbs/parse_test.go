@@ -177,7 +177,7 @@ func TestForged(t *testing.T) {
 			t.Errorf("%s is believed: %+v", name, list)
 		}
 	}
-	if _, err := parseDSV([]byte("Job Id: 1.vm|job_state=H|A=x\nJob Id: 2.vm|job_state=F\n"), "|", everything); err == nil {
+	if _, err := parseDSV([]byte(`Job Id: 1.vm|job_state=H|A=x\nJob Id: 2.vm|job_state=F`), "|", everything); err == nil {
 		t.Error("a line with two states is believed")
 	}
 	list, err := parseAny("", read(t, "listings/878-inject-key-dsv.dsv"))

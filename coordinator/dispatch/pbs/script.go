@@ -15,11 +15,14 @@ import (
 // scriptLimit keeps what the server stores for each job in bounds.
 const scriptLimit = 3 << 20
 
-// countStarts asks the server which execution this is: no variable of a job tells. Where it does not answer, a job that PBS does not run again is
-// in its first. The listing is that of the text form: our own values hold no line's end that could forge one.
+// countStarts asks the server which execution this is: no variable of a job tells. The listing is that of the text form: our own values hold no
+// line's end that could forge one. Where the server or its commands are out of a node's reach, the outputs of earlier executions are counted, and
+// without those it is the first: PBS runs a job again only when an operator orders it.
 const countStarts = `n=$(PATH="${PATH:-/usr/bin:/bin}:${PBS_EXEC:-/opt/pbs}/bin:${PBS_O_PATH:-}" timeout 30 qstat -f "$PBS_JOBID" 2>/dev/null | sed -n 's/^    run_count = \([0-9][0-9]*\)$/\1/p')
-case $n in ''|*[!0-9]*|0) n=1 ;; esac
-n=$((n - 1))
+case $n in
+''|*[!0-9]*|0) n=0; while [ -n "$o" ] && [ -e "$o/$PBS_JOBID-$n.out" ]; do n=$((n + 1)); done ;;
+*) n=$((n - 1)) ;;
+esac
 `
 
 // script wraps a spec's script: it learns about itself, its outputs are opened, and it takes the wrapper's place, so that signals are its own.
@@ -35,7 +38,11 @@ func (b *Backend) script(spec dispatch.Spec) (string, error) {
 	w.WriteString("#!/bin/sh\n")
 	// What failed before the script began is told by a signal that nobody else sends; see ended.
 	fmt.Fprintf(&w, "fail() { echo \"substrate: $1\" >&2; kill -%d $$; exit 1; }\n", launchSignal)
-	w.WriteString(countStarts)
+	where := ""
+	if spec.Output != nil {
+		where = b.outputDir(spec.Ref)
+	}
+	fmt.Fprintf(&w, "o=%s\n%s", quote(where), countStarts)
 	for _, v := range []struct{ name, value string }{
 		{dispatch.EnvJob, quote(string(spec.Ref.Job))},
 		{dispatch.EnvSubmission, fmt.Sprint(spec.Ref.Submission)},
@@ -47,9 +54,7 @@ func (b *Backend) script(spec dispatch.Spec) (string, error) {
 		fmt.Fprintf(&w, "export %s=%s\n", v.name, v.value)
 	}
 	if spec.Output != nil {
-		dir := quote(b.outputDir(spec.Ref))
-		fmt.Fprintf(&w, "o=%s/\"$PBS_JOBID-$n\"\n", dir)
-		fmt.Fprintf(&w, "(umask 077; mkdir -p %s) || fail 'cannot make the directory of its output'\n", dir)
+		w.WriteString("(umask 077; mkdir -p \"$o\") || fail 'cannot make the directory of its output'\no=$o/$PBS_JOBID-$n\n")
 		// In a shell of its own: one that fails to redirect itself ends at once.
 		w.WriteString("(: >\"$o.out\") || fail 'cannot open its output'\nexec >\"$o.out\"\n")
 		if spec.Output.Merge {
