@@ -58,7 +58,7 @@ func (b *Backend) list(ctx context.Context, op string, keep func(*record) bool, 
 	r, err := b.read(ctx, op, append([]string{"qstat", "-x", "-f", "-F", "json"}, id...)...)
 	var list []record
 	switch {
-	case errors.Is(err, dispatch.ErrRefused) && r.Exit == 1, err == nil && len(strings.TrimSpace(string(r.Stdout))) == 0:
+	case errors.Is(err, dispatch.ErrUnavailable) && r.Exit == 1 && !connection(err), err == nil && len(strings.TrimSpace(string(r.Stdout))) == 0:
 		// A client that cannot write some job's text as JSON writes nothing at all.
 	case err != nil:
 		return nil, err
@@ -157,7 +157,10 @@ func (b *Backend) all(ctx context.Context, op string, keep func(*record) bool, w
 // connection reports whether an error is about reaching the server, so that other words would not help.
 func connection(err error) bool {
 	var f *failure
-	return errors.As(err, &f) && (f.err != nil && f.exit != 0 || f.err == nil && errors.Is(f.kind, dispatch.ErrUnavailable))
+	if !errors.As(err, &f) {
+		return false
+	}
+	return f.err != nil && f.exit != 0 || f.exit > 1
 }
 
 // named asks for jobs by their names, as many in a call as its arguments take.

@@ -2,7 +2,9 @@ package pbs
 
 import (
 	"encoding/base64"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"substrate/coordinator/dispatch"
 )
@@ -25,7 +27,7 @@ func mark(ref dispatch.Ref, name, note string, keeps bool) string {
 	if keeps {
 		kept = "output"
 	}
-	text := strings.Join([]string{ref.Mark(""), name, note, kept}, "\x00")
+	text := strings.Join([]string{string(ref.Job), strconv.FormatUint(uint64(ref.Submission), 10), strconv.FormatUint(uint64(ref.Attempt), 10), name, note, kept}, "\x00")
 	return markForm + base64.RawURLEncoding.EncodeToString([]byte(text))
 }
 
@@ -44,14 +46,16 @@ func unmark(text string) marked {
 	}
 	data, err := base64.RawURLEncoding.Strict().DecodeString(encoded)
 	parts := strings.Split(string(data), "\x00")
-	if err != nil || len(parts) != 4 || valid(string(data)) != string(data) {
+	if err != nil || len(parts) != 6 || !utf8.Valid(data) {
 		return marked{}
 	}
-	ref, _, ok := dispatch.ParseMark(parts[0])
-	if !ok {
+	submission, err1 := strconv.ParseUint(parts[1], 10, 32)
+	attempt, err2 := strconv.ParseUint(parts[2], 10, 32)
+	ref := dispatch.Ref{Job: dispatch.JobID(parts[0]), Submission: uint32(submission), Attempt: uint32(attempt)}
+	if err1 != nil || err2 != nil || ref.Check() != nil {
 		return marked{}
 	}
-	return marked{ref: ref, name: parts[1], note: parts[2], keeps: parts[3] == "output"}
+	return marked{ref: ref, name: parts[3], note: parts[4], keeps: parts[5] == "output"}
 }
 
 // showName is a name as -N takes it, and as no reader of JSON takes it for a number.

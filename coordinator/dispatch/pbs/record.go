@@ -262,9 +262,13 @@ func (r *record) nodes() []string {
 	}
 	var list []string
 	seen := map[string]bool{}
+	one := !strings.Contains(r.hosts, "+")
 	for part := range strings.SplitSeq(r.hosts, "+") {
 		host, _, _ := strings.Cut(part, "/")
-		if host != "" && !seen[host] {
+		switch {
+		case host != "" && one:
+			return []string{host}
+		case host != "" && !seen[host]:
 			seen[host] = true
 			list = append(list, host)
 		}

@@ -88,14 +88,13 @@ func (b *Backend) run(ctx context.Context, op string, changes bool, c transport.
 		return fail(dispatch.ErrUnavailable)
 	}
 	kind := classify(r.Exit, said)
-	if kind == nil {
-		kind = unknown // killed, or it broke off in the middle
-		if !changes || r.Exit < 128 {
-			kind = dispatch.ErrRefused
-		}
-		if !changes {
-			kind = dispatch.ErrUnavailable
-		}
+	switch {
+	case kind == nil && changes && r.Exit < 128:
+		kind = dispatch.ErrRefused
+	case kind == nil: // killed, or of an error that is not known here
+		kind = unknown
+	case !changes && (errors.Is(kind, dispatch.ErrOutcomeUnknown) || errors.Is(kind, dispatch.ErrRefused)):
+		kind = dispatch.ErrUnavailable
 	}
 	return fail(kind)
 }

@@ -68,8 +68,12 @@ func (s *scanner) quoted() ([]byte, error) {
 // bare is a scalar without quotes: a number, true, or what a text became that looked like one.
 func (s *scanner) bare() ([]byte, error) {
 	start := s.at
-	for s.at < len(s.data) && !strings.ContainsRune(",}]{[\":", rune(s.data[s.at])) && s.data[s.at] > ' ' {
-		s.at++
+scan:
+	for ; s.at < len(s.data) && s.data[s.at] > ' '; s.at++ {
+		switch s.data[s.at] {
+		case ',', '}', ']', '{', '[', '"', ':':
+			break scan
+		}
 	}
 	if s.at == start {
 		return nil, s.fail("a value is missing")
