@@ -139,7 +139,7 @@ func shapes() map[string]shape {
 	return map[string]shape{
 		"owner": {peer.Options{History: true}, func(*pbs.Options) {}, false, []string{"gate/keeps", "find/many", "end/exit 3", "end/signal", "stop/running",
 			"hold/placed, replaced, released", "hold/beside an operator's", "spec/about itself", "spec/processes", "output/followed", "output/retained",
-			"lost/submit that landed", "fault/unavailable", "fault/forgotten", "fault/node lost", "end/walltime", "answers/read-only"}},
+			"lost/submit that landed", "fault/unavailable", "fault/forgotten", "fault/node lost", "fault/ceased", "end/walltime", "answers/read-only"}},
 		"operator, later client": {peer.Options{History: true, LaterClient: true},
 			func(o *pbs.Options) { o.CredentialTTL = &ttl }, true, []string{"requeue/another execution", "requeue/runs again", "requeue/crash after step 2",
 				"requeue/output of each", "fault/node back"}},
@@ -160,13 +160,16 @@ func TestConformance(t *testing.T) {
 	}
 }
 
+// launcher starts a process for each line of the node file, as MPI's launchers do on the nodes.
+const launcher = `each() { while read -r host; do "$@"; done <"$PBS_NODEFILE"; }; each`
+
 func system(t *testing.T, s shape) dispatchtest.System {
 	t.Helper()
 	p := peer.Start(t, s.options)
 	r := newRunner(transport.NewLocal(p.Env()))
 	r.operator = s.rights
 	o := pbs.Options{Runner: r, Clock: wall{}, User: "alice", OutputDir: t.TempDir(), CacheDir: filepath.Join(t.TempDir(), "probes"),
-		FollowEvery: 100 * time.Millisecond}
+		FollowEvery: 100 * time.Millisecond, CessationCommand: cessation(t, p)}
 	s.change(&o)
 	client := func(t *testing.T) dispatch.Backend { return open(t, o) }
 	return dispatchtest.System{
@@ -176,7 +179,7 @@ func system(t *testing.T, s shape) dispatchtest.System {
 			ro.ReadOnly = true
 			return open(t, ro)
 		},
-		UnknownID: "99999.vm", Workdir: "/usr", Launcher: `each() { while read -r host; do "$@"; done <"$PBS_NODEFILE"; }; each`,
+		UnknownID: "99999.vm", Workdir: "/usr", Launcher: launcher,
 		Faults: dispatchtest.Faults{
 			LoseReply: func(t *testing.T, l dispatchtest.Landing) {
 				if l == dispatchtest.LandsLate || l == dispatchtest.LandsTooLate {
@@ -203,6 +206,7 @@ func system(t *testing.T, s shape) dispatchtest.System {
 			},
 			NodeDown: func(_ *testing.T, node string) { p.NodeDown(node) },
 			NodeUp:   func(_ *testing.T, node string) { p.NodeUp(node, true) },
+			Kill:     func(*testing.T, string) { killSessions(p) },
 			Purge:    func(_ *testing.T, _ dispatch.ObjectID) { p.Purge() },
 		},
 	}
