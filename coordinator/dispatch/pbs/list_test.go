@@ -128,14 +128,14 @@ func TestSubmission(t *testing.T) {
 	b, _ := bare(t, nil)
 	spec := dispatch.Spec{Ref: dispatch.Ref{Job: "team/a:1", Submission: 2, Attempt: 3}, Name: "it's 4090", Note: "ü", Script: "#!/usr/bin/python3 -u\nprint(1)\n", Nodes: 2,
 		ProcsPerNode: 4, Cores: 8, Memory: 1 << 30, GPUs: 2, Exclusive: true, Walltime: 90*time.Minute + time.Millisecond, Queue: "gpu", Account: "acct", Constraint: "gpu_model=H100",
-		Extra: []string{"-Pproject", "-lsoftware=x"}, Output: &dispatch.Output{}}
+		Extra: []string{"-Aproject", "-lsoftware=x"}, Output: &dispatch.Output{}}
 	argv, script, err := b.submission(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
 	line := strings.Join(argv, " ")
 	for _, part := range []string{"qsub -f -h -r n ", " -N it_s_4090 ", " -S /bin/sh ", " -l select=2:ncpus=8:mpiprocs=4:mem=1073741824b:ngpus=2:gpu_model=H100 ",
-		" -l place=scatter:excl ", " -l walltime=01:30:01 ", " -q gpu -A acct -Pproject -lsoftware=x"} {
+		" -l place=scatter:excl ", " -l walltime=01:30:01 ", " -q gpu -P acct -Aproject -lsoftware=x"} {
 		if !strings.Contains(line, part) {
 			t.Errorf("%q is missing in %s", part, line)
 		}

@@ -78,7 +78,7 @@ func (b *Backend) submission(spec dispatch.Spec) (argv []string, script string, 
 	if spec.Walltime > 0 {
 		argv = append(argv, "-l", "walltime="+formatDuration(spec.Walltime))
 	}
-	for _, p := range []struct{ noun, option, value string }{{"queue", "-q", spec.Queue}, {"account", "-A", spec.Account}} {
+	for _, p := range []struct{ noun, option, value string }{{"queue", "-q", spec.Queue}, {"project", "-P", spec.Account}} {
 		if p.value == "" {
 			continue
 		}
@@ -134,7 +134,7 @@ func checkExtra(extra []string) error {
 	for _, a := range extra {
 		switch {
 		case !form.MatchString(a):
-			return fmt.Errorf("the argument %.60q is no option that may be given; write -Pproject, -lresource=value or -Wattribute=value as one", a)
+			return fmt.Errorf("the argument %.60q is no option that may be given; write -Aaccount, -lresource=value or -Wattribute=value as one", a)
 		case strings.ContainsAny(a, "\x00\n\r"):
 			return fmt.Errorf("the argument %.60q holds a line's end or a NUL", a)
 		}
