@@ -285,11 +285,11 @@ func (p *Peer) WakeServer() { _ = p.daemon.Process.Signal(syscall.SIGCONT) }
 
 // order is what the daemon takes from tests.
 type order struct {
-	Op     string `json:"op"`
-	Text   string `json:"text"`
-	More   string `json:"more,omitempty"`
-	Number int64  `json:"number,omitempty"`
-	Force  bool   `json:"force,omitempty"`
+	Op     string
+	Text   string
+	More   string
+	Number int64
+	Force  bool
 }
 
 func (p *Peer) control(o order) {
@@ -301,9 +301,7 @@ func (p *Peer) control(o order) {
 	}
 	defer conn.Close()
 	var r struct {
-		Fail *struct {
-			Code int `json:"code"`
-		} `json:"fail"`
+		Fail *struct{ Code int }
 	}
 	err = json.NewEncoder(conn).Encode(o)
 	if err == nil {
@@ -354,6 +352,9 @@ func (p *Peer) Prologue(code int) { p.control(order{Text: "prologue", Number: in
 
 // Reject lets a hook refuse submissions with a text; "-" is one without a text, "" ends it.
 func (p *Peer) Reject(text string) { p.control(order{Text: "reject", More: text}) }
+
+// Slot lets the next job of one chunk start at a node's slot ("n1/3"), as after a history that nobody knows.
+func (p *Peer) Slot(at string) { p.control(order{Text: "slot", More: at}) }
 
 // Scheduler starts or stops the scheduler's daemon. The server does not tell anybody.
 func (p *Peer) Scheduler(on bool) {

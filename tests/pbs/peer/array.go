@@ -105,7 +105,7 @@ func placeholder(parent *job, index int) *job {
 func (s *server) newSubjob(parent *job, index int) *job {
 	j := *parent
 	j.Array, j.Index, j.Depend = nil, index, nil
-	j.Comment, j.Stageout, j.Exit, j.Stime, j.Obit, j.RunCount = "", nil, nil, 0, 0, 0
+	j.Comment, j.Stageout, j.Exit, j.Stime, j.Obit, j.RunCount = "", known{}, known{}, 0, 0, 0
 	j.Resources = slices.Clone(parent.Resources)
 	at := strconv.Itoa(index)
 	j.OutPath = strings.ReplaceAll(parent.OutPath, "^array_index^", at)
@@ -167,11 +167,11 @@ func (s *server) subEnded(j *job) {
 		return
 	}
 	status := 1
-	if j.Exit != nil && *j.Exit == 0 {
+	if j.Exit == is(0) {
 		status = 0
 	}
 	parent.Array.Ended[j.Index] = status
-	parent.Exit, parent.Stageout = &status, ptr(1)
+	parent.Exit, parent.Stageout = is(status), is(1)
 	s.touch(parent)
 	s.endArray(parent)
 }
@@ -197,7 +197,7 @@ func (s *server) endArray(parent *job) {
 	parent.Obit = s.clock()
 	substate := 92
 	if len(parent.Array.Ended) > 0 {
-		parent.Exit = &worst
+		parent.Exit = is(worst)
 	}
 	switch {
 	case parent.Deleted != "":
@@ -211,8 +211,9 @@ func (s *server) endArray(parent *job) {
 	s.finish(parent, substate)
 }
 
-func ptr(n int) *int { return &n }
-
 func (s *server) outcomeFile(key string) string {
-	return filepath.Join(s.cfg.Dir, "mom", "outcome."+strings.NewReplacer("[", "(", "]", ")").Replace(key))
+	return filepath.Join(s.cfg.Dir, "mom", "outcome."+fileName(key))
 }
+
+// fileName is a key without brackets, which shells and patterns would take for theirs.
+func fileName(key string) string { return strings.NewReplacer("[", "_", "]", "").Replace(key) }

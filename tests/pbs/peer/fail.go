@@ -2,10 +2,10 @@ package main
 
 // fail is a refusal of the server: its number and what goes with the text. Exit codes are the number modulo 256.
 type fail struct {
-	Code  int    `json:"code"`
-	Extra string `json:"extra,omitempty"` // what follows the text
-	Whole string `json:"whole,omitempty"` // the text, if it is not the one of the number
-	Bare  bool   `json:"bare,omitempty"`  // no job's id behind it
+	Code  int
+	Extra string // what follows the text
+	Whole string // the text, if it is not the one of the number
+	Bare  bool   // no job's id behind it
 }
 
 func (f *fail) Error() string { return f.text() }

@@ -55,7 +55,7 @@ func (c *call) qdel() int {
 		return c.unreachable(err)
 	}
 	for i, f := range r.Fails {
-		if f != nil && i < len(shown) {
+		if f.Code != 0 && i < len(shown) {
 			c.eprintf("qdel: %s %s\n", f.text(), shown[i])
 			code = f.exit()
 		}

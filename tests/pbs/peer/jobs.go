@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// job is what the server knows of a job, an array or a subjob. A file each: jobs/KEY.json.
+// job is what the server knows of a job, an array or a subjob. A file each: jobs/KEY.job.
 type job struct {
-	Seq   int    `json:"seq"`
-	Array *array `json:"array,omitempty"`
-	Index int    `json:"index"` // of a subjob; -1 otherwise
+	Seq   int
+	Array *array
+	Index int // of a subjob; -1 otherwise
 
 	Name, User, Host    string
 	State               byte
@@ -39,7 +39,7 @@ type job struct {
 	Comment             string
 	Umask               string
 	RunCount            int
-	Stageout, Exit      *int
+	Stageout, Exit      known
 	SubmitArgs          string
 	Exec, Args          string // the XML that listings show
 	Argv                []string
@@ -57,7 +57,16 @@ type job struct {
 	Ran                 int   // names the directory of a run
 	Over                bool  // the parent is through with its subjobs
 	Placeholder         bool
+	Doomed              int64 // milliseconds: when a dependency failed for good
 }
+
+// known is a number that may be absent, which is not zero.
+type known struct {
+	Set bool
+	N   int
+}
+
+func is(n int) known { return known{true, n} }
 
 // usage is what the mom reported last.
 type usage struct {
@@ -197,11 +206,11 @@ func (j *job) lateAttrs(l *listing, host string) {
 	if j.RunCount > 0 {
 		l.number("run_count", j.RunCount)
 	}
-	if j.Stageout != nil {
-		l.number("Stageout_status", *j.Stageout)
+	if j.Stageout.Set {
+		l.number("Stageout_status", j.Stageout.N)
 	}
-	if j.Exit != nil {
-		l.number("Exit_status", *j.Exit)
+	if j.Exit.Set {
+		l.number("Exit_status", j.Exit.N)
 	}
 	if j.Index < 0 || j.Placeholder {
 		l.text("Submit_arguments", j.SubmitArgs)
@@ -282,7 +291,11 @@ func (u *usage) pairs() []pair {
 	if u.Bare {
 		return []pair{{"walltime", clockForm(u.Wall)}}
 	}
-	return []pair{{"cpupercent", "0"}, {"cput", clockForm(u.CPU)}, {"mem", fmt.Sprintf("%dkb", u.Mem)},
+	percent := int64(0)
+	if u.CPU > 0 {
+		percent = min(100, u.CPU*100/max(u.Wall, 1))
+	}
+	return []pair{{"cpupercent", strconv.FormatInt(percent, 10)}, {"cput", clockForm(u.CPU)}, {"mem", fmt.Sprintf("%dkb", u.Mem)},
 		{"ncpus", strconv.Itoa(u.CPUs)}, {"vmem", fmt.Sprintf("%dkb", u.Virt)}, {"walltime", clockForm(u.Wall)}}
 }
 

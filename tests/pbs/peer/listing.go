@@ -9,28 +9,28 @@ import (
 // attr is one line of a full listing: a name, the resource it is about if it is a list of resources, and the
 // text of the value. Epoch values are times that the client prints in its zone where a text form is wanted.
 type attr struct {
-	Name  string `json:"n"`
-	Res   string `json:"r,omitempty"`
-	Value string `json:"v"`
-	Epoch bool   `json:"e,omitempty"` // Value is a number of seconds
-	Plain bool   `json:"p,omitempty"` // a time that stays a number in every form
+	Name  string
+	Res   string
+	Value string
+	Epoch bool // Value is a number of seconds
+	Plain bool // a time that stays a number in every form
 }
 
 // entry is one object of a listing: a job, queue, server or node.
 type entry struct {
-	ID    string   `json:"id"`
-	Attrs []attr   `json:"attrs"`
-	Jobs  []string `json:"jobs,omitempty"` // of a node, with their slots
-	Error string   `json:"error,omitempty"`
-	Keys  rank     `json:"keys"`
+	ID    string
+	Attrs []attr
+	Jobs  []string // of a node, with their slots
+	Error string
+	Keys  rank
 }
 
 // rank is what selections look at without parsing attributes.
 type rank struct {
-	State byte   `json:"state,omitempty"`
-	Owner string `json:"owner,omitempty"`
-	Queue string `json:"queue,omitempty"`
-	Sub   bool   `json:"sub,omitempty"`
+	State byte
+	Owner string
+	Queue string
+	Sub   bool
 }
 
 func (e entry) get(name, res string) string {
@@ -171,6 +171,34 @@ func variables(list string, empty bool) []variable {
 		}
 		list = rest[i+1:]
 	}
+	return out
+}
+
+// unguard takes a Variable_List apart as the mom does, who must not lose anything: what guard wrote.
+func unguard(list string) []variable {
+	var out []variable
+	var text strings.Builder
+	take := func() {
+		if name, value, ok := strings.Cut(text.String(), "="); ok {
+			out = append(out, variable{name, value})
+		}
+		text.Reset()
+	}
+	for i := 0; i < len(list); i++ {
+		switch {
+		case strings.HasPrefix(list[i:], `\\\\`):
+			text.WriteByte('\\')
+			i += 3
+		case strings.HasPrefix(list[i:], `\,`):
+			text.WriteByte(',')
+			i++
+		case list[i] == ',':
+			take()
+		default:
+			text.WriteByte(list[i])
+		}
+	}
+	take()
 	return out
 }
 

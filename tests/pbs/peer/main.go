@@ -24,8 +24,12 @@ func main() {
 	os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr))
 }
 
+// clientEnv overrides which client the commands are ("master").
+const clientEnv = "PBSPEER_CLIENT"
+
 // call is one run of one command.
 type call struct {
+	at       int64 // now
 	name     string
 	args     []string
 	in       io.Reader
@@ -69,6 +73,9 @@ func names() []string {
 
 func run(argv []string, in io.Reader, out, errs io.Writer) int {
 	name, args := filepath.Base(argv[0]), argv[1:]
+	if name == "hostname" {
+		return hostname(out)
+	}
 	do := command(name)
 	if do == nil {
 		return runOwn(args, errs)
@@ -83,7 +90,8 @@ func run(argv []string, in io.Reader, out, errs io.Writer) int {
 		fmt.Fprintln(errs, err)
 		return 255
 	}
-	c := &call{name: name, args: args, in: in, out: out, err: errs, cfg: cfg, user: os.Getenv(userEnv), zone: zoneOf(os.Getenv("TZ"))}
+	cfg.Client = or(os.Getenv(clientEnv), cfg.Client)
+	c := &call{at: now(), name: name, args: args, in: in, out: out, err: errs, cfg: cfg, user: os.Getenv(userEnv), zone: zoneOf(os.Getenv("TZ"))}
 	if c.user == "" {
 		c.user = cfg.User
 	}
@@ -148,7 +156,29 @@ func install(dir string) error {
 			return err
 		}
 	}
-	return nil
+	// Jobs find a hostname of their own first: every node is this machine, and says that it is another.
+	inside := filepath.Join(dir, "job")
+	if err := os.MkdirAll(inside, 0o755); err != nil {
+		return err
+	}
+	return os.Symlink(self, filepath.Join(inside, "hostname"))
+}
+
+// chunksFile lies beside the file of nodes and has one line for each chunk.
+func chunksFile() string { return filepath.Join(filepath.Dir(os.Getenv("PBS_NODEFILE")), "chunks") }
+
+// hostname names the node that a job, or a chunk of it, runs on.
+func hostname(out io.Writer) int {
+	name := os.Getenv("PBSPEER_CHUNK")
+	if name == "" {
+		data, err := os.ReadFile(chunksFile())
+		if err != nil {
+			return 1
+		}
+		name, _, _ = strings.Cut(string(data), "\n")
+	}
+	fmt.Fprintln(out, name)
+	return 0
 }
 
 // home finds the complex: from the environment, else from where the called command lies.

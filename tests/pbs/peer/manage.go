@@ -122,7 +122,8 @@ func parseDirective(line string) (directive, bool) {
 	if d.kind == "" {
 		return d, false
 	}
-	if d.kind != "server" && len(words) > 0 {
+	// The scheduler needs no name, as there is one.
+	if d.kind != "server" && len(words) > 0 && (d.kind != "sched" || words[0] == "default") {
 		d.name, words = words[0], words[1:]
 	}
 	for rest := strings.Join(words, " "); rest != ""; {

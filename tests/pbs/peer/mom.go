@@ -6,31 +6,40 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
 )
 
-// task is what a shepherd needs to run a job once: spec.json in the run's directory.
+// task is what a shepherd needs to run a job once: spec in the run's directory.
 type task struct {
-	Argv    []string `json:"argv"` // of an executable; empty: the script SC
-	Shell   string   `json:"shell"`
-	Env     []string `json:"env"`
-	Dir     string   `json:"dir"`
-	Umask   int      `json:"umask"`
-	Join    string   `json:"join"`
-	Failing int      `json:"failing"` // the exit status of a start that must fail, as by a prologue
+	Argv    []string // of an executable; empty: the script SC
+	Shell   string
+	Env     []string
+	Dir     string
+	Umask   int
+	Join    string
+	CPU     int // seconds of processor time that the kernel allows; 0: any
+	Failing int // the exit status of a start that must fail, as by a prologue
 }
 
 // runDir is where a run keeps its files.
 func (s *server) runDir(j *job) string {
-	return filepath.Join(s.cfg.Dir, "mom", fmt.Sprintf("%s.%d", strings.NewReplacer("[", "(", "]", ")").Replace(j.key()), j.Ran))
+	return filepath.Join(s.cfg.Dir, "mom", fmt.Sprintf("%s.%d", fileName(j.key()), j.Ran))
 }
 
 // start sends a job to its nodes. The server believes in it (substate 41) until the mom has confirmed the session.
 func (s *server) start(j *job, places []place) {
 	j.Ran++
+	if len(s.st.Slots) > 0 && len(places) == 1 {
+		if host, slot, _ := strings.Cut(s.st.Slots[0], "/"); s.node(host) != nil {
+			places[0].Vnode, places[0].Host = host, s.node(host).Host
+			places[0].Slot, _ = strconv.Atoi(slot)
+		}
+		s.st.Slots = s.st.Slots[1:]
+	}
 	j.Places = places
 	j.ExecHost, j.ExecVnode = execTexts(places)
 	j.State, j.Substate = 'R', 41
@@ -45,6 +54,9 @@ func (s *server) start(j *job, places []place) {
 				q.Seen = setPair(q.Seen, p.Name, "0")
 			}
 		}
+	}
+	if j.StageIn != "" && !s.stageIn(j) {
+		return
 	}
 	s.touch(j)
 	s.saveState()
@@ -77,7 +89,7 @@ func (s *server) launch(j *job) error {
 	if err := errors.Join(writeFile(filepath.Join(dir, "nodes"), []byte(lines.String())),
 		writeFile(filepath.Join(dir, "chunks"), []byte(hosts.String())),
 		writeFile(filepath.Join(dir, "vnode"), []byte(j.Places[0].Vnode)),
-		writeJSON(filepath.Join(dir, "spec.json"), t)); err != nil {
+		writeGob(filepath.Join(dir, "spec"), t)); err != nil {
 		return err
 	}
 	self, err := os.Executable()
@@ -96,7 +108,11 @@ func (s *server) launch(j *job) error {
 
 func (s *server) task(j *job, dir string) task {
 	home := s.cfg.real(s.cfg.homeOf(j.User))
-	t := task{Argv: j.Argv, Shell: or(j.Shell, "/bin/bash"), Dir: home, Umask: 0o077, Join: j.Join, Failing: s.prologue()}
+	argv := slices.Clone(j.Argv)
+	for i := range argv {
+		argv[i] = s.cfg.real(argv[i])
+	}
+	t := task{Argv: argv, Shell: or(j.Shell, "/bin/bash"), Dir: home, Umask: 0o077, Join: j.Join, Failing: s.prologue()}
 	if n, err := strconv.ParseInt(j.Umask, 8, 32); err == nil && j.Umask != "" {
 		t.Umask = int(n)
 	}
@@ -107,19 +123,22 @@ func (s *server) task(j *job, dir string) task {
 	if _, err := os.Stat(home); err != nil {
 		t.Failing = -2
 	}
+	if limit, ok := parseDuration(j.res("cput")); ok {
+		t.CPU = int(limit)
+	}
 	cpus := or(getPair(j.Places[0].Uses, "ncpus"), "1")
 	id := j.key() + "." + s.cfg.Host
 	env := []string{"HOME=" + home, "LOGNAME=" + j.User, "USER=" + j.User, "SHELL=/bin/bash", "ENVIRONMENT=BATCH",
 		"PBS_ENVIRONMENT=PBS_BATCH", "PBS_JOBID=" + id, "PBS_JOBNAME=" + j.Name, "PBS_QUEUE=" + j.Queue,
-		"PBS_NODEFILE=" + filepath.Join(dir, "nodes"), "PBSPEER_CHUNKS=" + filepath.Join(dir, "chunks"), "PBS_JOBDIR=" + t.Dir,
+		"PBS_NODEFILE=" + filepath.Join(dir, "nodes"), "PBS_JOBDIR=" + t.Dir,
 		"PBS_JOBCOOKIE=" + fmt.Sprintf("%032X", j.Started), "PBS_NODENUM=0", "PBS_TASKNUM=1", "PBS_MOMPORT=15003",
 		"NCPUS=" + cpus, "OMP_NUM_THREADS=" + cpus, "TMPDIR=" + os.TempDir(),
-		"PATH=/usr/local/bin:/usr/bin:/bin:" + filepath.Join(s.cfg.Dir, "bin"), dirEnv + "=" + s.cfg.Dir}
+		"PATH=" + filepath.Join(s.cfg.Dir, "bin/job") + ":/usr/local/bin:/usr/bin:/bin:" + filepath.Join(s.cfg.Dir, "bin")}
 	if j.Index >= 0 {
 		env = append(env, fmt.Sprintf("PBS_ARRAY_INDEX=%d", j.Index), fmt.Sprintf("PBS_ARRAY_ID=%d[].%s", j.Seq, s.cfg.Host))
 	}
-	for _, v := range variables(j.Vars, true) {
-		value := strings.ReplaceAll(v.value, `\\\\`, `\`)
+	for _, v := range unguard(j.Vars) {
+		value := v.value
 		if strings.HasPrefix(v.name, "PBS_O_") {
 			value = s.cfg.real(value)
 		}
@@ -143,6 +162,10 @@ func (s *server) prologue() int {
 // passRun looks at one job that is on nodes.
 func (s *server) passRun(j *job, at time.Time, poll bool) {
 	v := s.leader(j)
+	if j.Substate == 15 {
+		s.passStageIn(j)
+		return
+	}
 	if v == nil || v.Unknown || v.CutAt > 0 || v.Dead {
 		if v != nil && v.Down {
 			s.passLost(j, v)
@@ -151,7 +174,7 @@ func (s *server) passRun(j *job, at time.Time, poll bool) {
 	}
 	if j.State == 'E' {
 		if s.millis()-j.Deleting >= s.cfg.wait(34).Milliseconds() {
-			j.Stageout = ptr(0)
+			j.Stageout = is(0)
 			s.conclude(j)
 		}
 		return
@@ -295,11 +318,10 @@ func (s *server) obit(j *job, status int, at time.Time) {
 		s.failedStart(j, status)
 		return
 	}
-	j.Obit = s.clock()
 	if j.Limit == "walltime" {
 		status = -29
 	}
-	j.Exit = &status
+	j.Exit = is(status)
 	s.account(j)
 	if status == -2 {
 		j.Usage = &usage{Bare: true}
@@ -311,7 +333,7 @@ func (s *server) obit(j *job, status int, at time.Time) {
 		s.touch(j)
 		return
 	}
-	j.Stageout = ptr(1)
+	j.Stageout = is(1)
 	s.conclude(j)
 }
 
@@ -332,13 +354,17 @@ func (s *server) account(j *job) {
 
 // conclude is the job's last state, and the words behind its comment.
 func (s *server) conclude(j *job) {
+	j.Obit = s.clock()
 	substate := 93
 	switch {
 	case j.Deleted != "":
 		substate = 91
+		if !strings.Contains(j.Comment, " and terminated by ") {
+			j.Comment += " and terminated"
+		}
 	case j.Limit != "":
 		j.Comment += " and exceeded resource " + j.Limit
-	case j.Exit != nil && *j.Exit == 0:
+	case j.Exit == is(0):
 		substate = 92
 		j.Comment += " and finished"
 	default:
@@ -349,8 +375,8 @@ func (s *server) conclude(j *job) {
 
 // end is the last step of a job that ran, or of a subjob.
 func (s *server) end(j *job, substate int) {
-	if j.Exit != nil && j.Block {
-		_ = writeFile(s.outcomeFile(j.key()), []byte(strconv.Itoa(*j.Exit))) // for a qsub that waits
+	if j.Exit.Set && j.Block {
+		_ = writeFile(s.outcomeFile(j.key()), []byte(strconv.Itoa(j.Exit.N))) // for a qsub that waits
 	}
 	s.saveState()
 	if j.Index < 0 {
@@ -367,7 +393,7 @@ func (s *server) end(j *job, substate int) {
 // failedStart counts: a job that cannot be started is tried again and held by the system in the end.
 func (s *server) failedStart(j *job, status int) {
 	const tries = 21
-	j.Exit, j.Obit = ptr(status), s.clock()
+	j.Exit, j.Obit = is(status), s.clock()
 	j.Failed++
 	if j.Failed < tries || j.Index >= 0 {
 		s.requeue(j)

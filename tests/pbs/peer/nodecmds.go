@@ -162,7 +162,7 @@ func (c *call) nodeJobs(entries []entry) {
 // pbsdsh runs a program once for each chunk of the job that it runs in. Here all chunks are on one machine.
 func (c *call) pbsdsh() int {
 	_, rest, _, _ := getopt(c.args, "c:n:osv")
-	places, err := os.ReadFile(os.Getenv("PBSPEER_CHUNKS"))
+	places, err := os.ReadFile(chunksFile())
 	if err != nil || len(rest) == 0 {
 		c.eprintf("pbsdsh: PBS_JOBID not in environment, not a PBS job\n")
 		return 1

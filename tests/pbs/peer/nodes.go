@@ -44,7 +44,7 @@ func (s *server) passLost(j *job, v *vnode) {
 		s.again(j, -20)
 		return
 	}
-	j.Exit, j.Obit, j.Usage = ptr(-20), s.clock(), nil
+	j.Exit, j.Obit, j.Usage = is(-20), s.clock(), nil
 	s.end(j, 93)
 }
 
@@ -220,6 +220,8 @@ func (s *server) control(req request) reply {
 		s.st.Epilogue = int(req.Number)
 	case "prologue":
 		s.st.Prologue = int(req.Number)
+	case "slot":
+		s.st.Slots = append(s.st.Slots, req.More)
 	case "reject":
 		s.st.Reject = req.More
 	case "scheduler":

@@ -50,9 +50,7 @@ func (s *server) hold(j *job, req request) *fail {
 	if j.Index >= 0 {
 		return &fail{Code: badRequest}
 	}
-	if j.State == 'R' && s.exiting(j) {
-		return &fail{Code: badState, Whole: "MOM rejected hold request: 15016"}
-	}
+	refused := j.State == 'R' && s.exiting(j)
 	j.Holds = addHold(j.Holds, req.Text)
 	if j.State == 'Q' || j.State == 'W' {
 		j.State, j.Substate, j.Etime = 'H', 20, 0
@@ -61,6 +59,9 @@ func (s *server) hold(j *job, req request) *fail {
 		j.Comment = "Job held by " + req.User + " on " + zoneOf("").ctime(s.clock())
 	}
 	s.touch(j)
+	if refused { // the hold stays all the same
+		return &fail{Code: badState, Whole: "MOM rejected hold request: 15016"}
+	}
 	return nil
 }
 
@@ -132,7 +133,7 @@ func (s *server) signal(j *job, req request) *fail {
 	if s.lost(j) {
 		return &fail{Code: badState}
 	}
-	if sig > 0 && sig < 64 {
+	if sig > 0 && sig <= 64 {
 		s.killRun(j, sig)
 	}
 	return nil
@@ -195,7 +196,7 @@ func (s *server) awaitRerun(request) { time.Sleep(s.cfg.wait(1)) }
 
 // again puts a job back into the queue with the status of its lost run.
 func (s *server) again(j *job, status int) {
-	j.Exit, j.Obit = ptr(status), s.clock()
+	j.Exit, j.Obit = is(status), s.clock()
 	s.requeue(j)
 }
 
@@ -209,9 +210,8 @@ func (s *server) requeue(j *job) {
 		s.dirty = true
 		return
 	}
-	j.Comment = ""
 	if j.Holds != "" {
-		j.State, j.Substate = 'H', 20
+		j.State, j.Substate, j.Etime = 'H', 20, 0
 		s.touch(j)
 	} else {
 		etime := j.Etime
@@ -276,28 +276,36 @@ func (s *server) runNow(j *job, req request) *fail {
 
 // remove is qdel: the answers are in the order of the ids.
 func (s *server) remove(req request) reply {
-	r := reply{Fails: make([]*fail, len(req.IDs))}
+	r := reply{Fails: make([]fail, len(req.IDs))}
 	for i, key := range req.IDs {
-		j, f := s.find(key, true)
-		switch {
-		case f != nil:
-			r.Fails[i] = f
-		case !owns(req.User, j):
-			r.Fails[i] = &fail{Code: notPermitted}
-		case j.State == 'F' && req.Old:
-			s.forgetAll(j)
-		case j.State == 'F' || j.State == 'X':
-			r.Fails[i] = &fail{Code: jobFinished}
-		case j.Array != nil:
-			s.removeArray(j, req)
-		default:
-			r.Fails[i] = s.removeOne(j, req)
-		}
-		if f == nil && r.Fails[i] == nil && req.Old && j.State == 'F' {
-			s.forgetAll(j)
+		if f := s.removeID(key, req); f != nil {
+			r.Fails[i] = *f
 		}
 	}
 	return r
+}
+
+func (s *server) removeID(key string, req request) *fail {
+	j, f := s.find(key, true)
+	switch {
+	case f != nil:
+		return f
+	case !owns(req.User, j):
+		return &fail{Code: notPermitted}
+	case j.State == 'F' && req.Old:
+		s.forgetAll(j)
+		return nil
+	case j.State == 'F' || j.State == 'X':
+		return &fail{Code: jobFinished}
+	case j.Array != nil:
+		s.removeArray(j, req)
+	default:
+		f = s.removeOne(j, req)
+	}
+	if f == nil && req.Old && j.State == 'F' {
+		s.forgetAll(j)
+	}
+	return f
 }
 
 func (s *server) forgetAll(j *job) {
@@ -367,7 +375,7 @@ func (s *server) removeForced(j *job, who string) *fail {
 	}
 	j.Deleted = who
 	s.killRun(j, syscall.SIGKILL)
-	j.Exit, j.Stageout = ptr(256+9), ptr(1)
+	j.Exit, j.Stageout = is(256+9), is(1)
 	s.end(j, 91)
 	return nil
 }

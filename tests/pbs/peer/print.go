@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -17,8 +18,8 @@ type branch struct {
 
 // document is the frame of every JSON listing.
 func (c *call) document(kind string, entries []entry) branch {
-	stamp := branch{key: "timestamp", text: strconv.FormatInt(now(), 10), raw: true}
-	if now()%256 == 0 && c.cfg.Client != master {
+	stamp := branch{key: "timestamp", text: strconv.FormatInt(c.at, 10), raw: true}
+	if c.at%256 == 0 && c.cfg.Client != master {
 		stamp.raw, stamp.text = false, ""
 	}
 	doc := branch{inside: '{', sub: []branch{stamp,
@@ -94,15 +95,20 @@ func (c *call) leaf(key, value string, whole bool) branch {
 	if c.cfg.Client == master {
 		return laterLeaf(key, value)
 	}
-	value = mangle(value)
+	value = strings.ReplaceAll(mangle(value), `\,`, ",")
 	return branch{key: key, text: value, raw: number(value), whole: whole}
 }
 
 // json prints a document as the release does: four blanks, and a newline at the end only if there was something.
-func (c *call) json(kind string, entries []entry) {
+// Only the later client can fail.
+func (c *call) json(kind string, entries []entry) bool {
 	doc := c.document(kind, entries)
 	var b strings.Builder
 	if c.cfg.Client == master {
+		if slices.ContainsFunc(entries, unreadable) {
+			c.eprintf("%s: json error\n", c.name)
+			return false
+		}
 		later(&b, doc, 0)
 		b.WriteByte('\n')
 	} else {
@@ -112,12 +118,23 @@ func (c *call) json(kind string, entries []entry) {
 		}
 	}
 	_, _ = c.out.Write([]byte(b.String())) // the commands do not look at a full device either
+	return true
+}
+
+// unreadable: the later client gives up at a variable without a value, such as the half of a name with a comma.
+func unreadable(e entry) bool {
+	for part := range strings.SplitSeq(strings.ReplaceAll(e.get("Variable_List", ""), `\,`, ""), ",") {
+		if part != "" && !strings.Contains(part, "=") {
+			return true
+		}
+	}
+	return false
 }
 
 func release(b *strings.Builder, n branch, depth int) {
 	b.WriteString(strings.Repeat("    ", depth))
 	if n.key != "" || depth > 0 && n.inside != 0 {
-		b.WriteString(`"` + n.key + `":`)
+		b.WriteString(`"` + escape(n.key, n.whole) + `":`)
 	}
 	if n.inside == 0 {
 		if n.raw {
@@ -162,7 +179,7 @@ func folded(b *strings.Builder, a attr, value string, wide bool) {
 		if column+len(part) >= limit {
 			if !first {
 				b.WriteString("\n\t")
-				column = indent
+				column = indent + 1 // the comma is counted with this line
 			}
 			for i := range len(part) {
 				b.WriteByte(part[i])
@@ -194,7 +211,13 @@ func (c *call) full(kind string, entries []entry, wide bool) {
 	for _, e := range entries {
 		b.WriteString(kind + ": " + e.ID + "\n")
 		for _, a := range e.Attrs {
-			folded(&b, a, c.textValue(a), wide)
+			var one strings.Builder
+			folded(&one, a, a.text(c.zone), wide) // lines are broken before bytes are mangled
+			if c.cfg.Client == master {
+				b.WriteString(one.String())
+			} else {
+				b.WriteString(mangle(one.String()))
+			}
 		}
 		b.WriteByte('\n')
 	}
@@ -203,11 +226,7 @@ func (c *call) full(kind string, entries []entry, wide bool) {
 
 func (c *call) dsv(kind string, entries []entry, delimiter string) {
 	var b strings.Builder
-	pairs := []string{delimiter, `\` + delimiter, "\n", `\n`}
-	if c.cfg.Client == master {
-		pairs = append(pairs, `\`, `\\`)
-	}
-	escapes := strings.NewReplacer(pairs...)
+	escapes := strings.NewReplacer(delimiter, `\`+delimiter, "\n", `\n`, `\`, `\\`)
 	for _, e := range entries {
 		b.WriteString(kind + ": " + e.ID)
 		for _, a := range e.Attrs {

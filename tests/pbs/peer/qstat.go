@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -163,7 +162,9 @@ func (c *call) qstatJobs(l look, operands []string) int {
 			break // that client prints the first job only
 		}
 	}
-	c.show(l, l.pick(entries), len(operands) == 0)
+	if !c.show(l, l.pick(entries)) {
+		return 1
+	}
 	return code
 }
 
@@ -178,10 +179,10 @@ func (l look) pick(entries []entry) []entry {
 	})
 }
 
-func (c *call) show(l look, entries []entry, all bool) {
+func (c *call) show(l look, entries []entry) bool {
 	switch {
 	case l.full && l.format == "json":
-		c.json("Jobs", entries)
+		return c.json("Jobs", entries)
 	case l.full && l.format == "dsv":
 		c.dsv("Job Id", entries, l.delimiter)
 	case l.full:
@@ -192,6 +193,7 @@ func (c *call) show(l look, entries []entry, all bool) {
 	default:
 		c.table(entries)
 	}
+	return true
 }
 
 // table is the plain listing.
@@ -249,27 +251,21 @@ func (c *call) altTable(l look, entries []entry) {
 }
 
 func (c *call) altRow(l look, w columns, e entry) {
-	dash := func(s, none string) string {
-		if s == "" {
-			return none
-		}
-		return s
-	}
-	elapsed := " -- "
+	elapsed := "-- "
 	if e.get("resources_used", "walltime") != "" {
 		elapsed = hoursMinutes(e.get("resources_used", "walltime"))
 	} else if e.Keys.State == 'R' && e.get("session_id", "") != "" {
 		elapsed = "00:00"
 	}
 	if strings.Contains(l.alt, "T") {
-		elapsed = "  --"
+		elapsed = "--"
 	}
-	c.printf("%-*s %-*s %-*s %-*s %*s %*s %*s %*s %5s %c %s", w.id, clip(e.ID, w.id), w.user, clip(e.Keys.Owner, w.user),
+	c.printf("%-*s %-*s %-*s %-*s %*s %*s %*s %*s %5s %c %5s", w.id, clip(e.ID, w.id), w.user, clip(e.Keys.Owner, w.user),
 		w.queue, clip(e.Keys.Queue, w.queue), w.name, clip(e.get("Job_Name", ""), w.name),
-		w.session, dash(e.get("session_id", ""), "--   "[:min(5, w.session-1)]), w.nodes, dash(e.get("Resource_List", "nodect"), "--"),
-		w.tasks, dash(e.get("Resource_List", "ncpus"), "--"), w.memory, dash(shortSize(e.get("Resource_List", "mem")), "--  "),
-		dash(hoursMinutes(e.get("Resource_List", "walltime")), "-- "), e.Keys.State, fmt.Sprintf("%5s", elapsed)[5-max(len(elapsed), 5)+0:])
-	hosts := dash(e.get("exec_host", ""), " -- ")
+		w.session, or(e.get("session_id", ""), "-- "), w.nodes, or(e.get("Resource_List", "nodect"), "-- "),
+		w.tasks, or(e.get("Resource_List", "ncpus"), "-- "), w.memory, or(shortSize(e.get("Resource_List", "mem")), "-- "),
+		or(hoursMinutes(e.get("Resource_List", "walltime")), "-- "), e.Keys.State, elapsed)
+	hosts := or(e.get("exec_host", ""), " -- ")
 	switch {
 	case strings.Contains(l.alt, "n") && strings.Contains(l.alt, "1"):
 		c.printf(" %s\n", hosts)
@@ -279,7 +275,7 @@ func (c *call) altRow(l look, w columns, e entry) {
 		c.printf("\n")
 	}
 	if strings.Contains(l.alt, "s") {
-		c.printf("   %s\n", dash(shorten(e.get("comment", "")), " -- "))
+		c.printf("   %s\n", or(shorten(e.get("comment", "")), " -- "))
 	}
 }
 

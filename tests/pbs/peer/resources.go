@@ -22,9 +22,9 @@ const (
 
 // resource is a name that jobs may ask for. Consumable ones are counted on nodes, or at the server.
 type resource struct {
-	Name  string `json:"name"`
-	Kind  kind   `json:"kind"`
-	Flags string `json:"flags"`
+	Name  string
+	Kind  kind
+	Flags string
 }
 
 func (r resource) consumable() bool { return strings.ContainsAny(r.Flags, "nfq") }
@@ -171,8 +171,8 @@ func clockForm(seconds int64) string {
 
 // pair is a resource with its value.
 type pair struct {
-	Name  string `json:"n"`
-	Value string `json:"v"`
+	Name  string
+	Value string
 }
 
 // part is a chunk of a selection with how many of it are wanted.

@@ -39,15 +39,8 @@ func (s *server) waiting() []*job {
 			out = append(out, j)
 		}
 	}
-	priority := func(j *job) int {
-		if q := s.queue(j.Queue); q != nil {
-			n, _ := strconv.Atoi(q.get("Priority"))
-			return n
-		}
-		return 0
-	}
 	slices.SortFunc(out, func(a, b *job) int {
-		return cmp.Or(priority(b)-priority(a), a.Rank-b.Rank, a.Seq-b.Seq, a.Index-b.Index)
+		return cmp.Or(s.queuePriority(b)-s.queuePriority(a), a.Rank-b.Rank, a.Seq-b.Seq, a.Index-b.Index)
 	})
 	return out
 }
@@ -78,7 +71,7 @@ func (s *server) resumeSuspended() {
 		fits := true
 		for _, p := range j.Places {
 			v := s.node(p.Vnode)
-			fits = fits && v != nil && s.holds(v, p.Uses, s.freeOf(v, j))
+			fits = fits && v != nil && s.holds(p.Uses, s.freeOf(v, j))
 		}
 		if fits {
 			s.resume(j)
@@ -112,7 +105,7 @@ func (s *server) judge(j *job) (string, []place) {
 			}
 		}
 		if n >= limit {
-			return "Not Running: User has reached queue " + j.Queue + " one running job limit.", nil
+			return "Not Running: User has reached queue " + j.Queue + " running job limit.", nil
 		}
 	}
 	if why := s.atServer(j); why != "" {
@@ -126,6 +119,9 @@ func (s *server) judge(j *job) (string, []place) {
 		return why, nil
 	}
 	if places, ok := s.placeJob(j, s.st.Nodes); ok {
+		return "", places
+	}
+	if places, ok := s.preempt(j); ok {
 		return "", places
 	}
 	return s.notNow(parts), nil
@@ -168,14 +164,12 @@ func (s *server) never(parts []part) string {
 		if p.Name == "nodect" || p.Name == "mpiprocs" || p.Name == "ompthreads" {
 			continue
 		}
-		total, left := int64(0), int64(0)
+		total := int64(0)
 		for _, v := range s.st.Nodes {
-			have := amount(getPair(v.Avail, p.Name))
-			used, _ := s.usedOn(v, nil)
-			total, left = total+have, left+have-used[p.Name]
+			total += amount(getPair(v.Avail, p.Name))
 		}
 		if want := amount(p.Value); want > total {
-			return fmt.Sprintf("Can Never Run: Insufficient amount of resource: %s (R: %s A: %s T: %s)", p.Name, shown(p, want), shown(p, left), shown(p, total))
+			return fmt.Sprintf("Can Never Run: Insufficient amount of resource: %s (R: %s A: %s T: %s)", p.Name, shown(p, want), shown(p, total), shown(p, total))
 		}
 	}
 	for _, p := range parts {
@@ -194,9 +188,8 @@ func (s *server) never(parts []part) string {
 			}
 		}
 	}
-	everything := func(v *vnode) map[string]int64 { return s.total(v) }
 	for _, p := range parts {
-		if !slices.ContainsFunc(s.st.Nodes, func(v *vnode) bool { return s.matches(v, p) && s.holds(v, s.uses(p), everything(v)) }) {
+		if !slices.ContainsFunc(s.st.Nodes, func(v *vnode) bool { return s.matches(v, p) && s.holds(s.uses(p), s.total(v)) }) {
 			return "Can Never Run: Not enough total nodes available"
 		}
 	}
@@ -290,7 +283,7 @@ func (s *server) freeOf(v *vnode, not *job) map[string]int64 {
 	return out
 }
 
-func (s *server) holds(_ *vnode, uses []pair, free map[string]int64) bool {
+func (s *server) holds(uses []pair, free map[string]int64) bool {
 	for _, u := range uses {
 		if amount(u.Value) > free[u.Name] {
 			return false
@@ -338,7 +331,7 @@ func (s *server) lay(parts []part, arrangement placement, nodes []*vnode) ([]pla
 		k.free[v.Name] = s.freeOf(v, nil)
 	}
 	for _, o := range s.jobs {
-		if o.running() {
+		if o.running() && o.State != 'S' {
 			for _, p := range o.Places {
 				k.slots[p.Host] = append(k.slots[p.Host], p.Slot)
 			}
@@ -363,7 +356,7 @@ func (k *packing) chunk(p part, nodes []*vnode) (place, bool) {
 		scattered := k.place.arrange == "scatter" || k.place.arrange == "vscatter"
 		alone := strings.HasPrefix(k.place.sharing, "excl") || (v.Sharing == "default_excl" && k.place.sharing != "shared")
 		busy := len(k.slots[v.Host]) > 0 && !k.used[v.Host]
-		if !k.s.usable(v) || !k.s.matches(v, p) || (scattered && k.used[v.Host]) || (alone && busy) || !k.s.holds(v, uses, k.free[v.Name]) {
+		if !k.s.usable(v) || !k.s.matches(v, p) || (scattered && k.used[v.Host]) || (alone && busy) || !k.s.holds(uses, k.free[v.Name]) {
 			continue
 		}
 		for _, u := range uses {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -10,7 +9,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -102,7 +100,7 @@ func (s *server) answer(conn net.Conn) {
 		time.Sleep(slow)
 	}
 	r := s.handle(req)
-	_ = json.NewEncoder(conn).Encode(r) // a caller that went away does not want it
+	_ = send(conn, &r) // a caller that went away does not want it
 }
 
 func (s *server) handle(req request) reply {
@@ -164,20 +162,20 @@ func (s *server) load() error {
 	}
 	clean := filepath.Join(s.cfg.Dir, "clean")
 	_, missing := os.Stat(clean)
-	err := readJSON(filepath.Join(s.cfg.Dir, "state.json"), &s.st)
+	err := readGob(filepath.Join(s.cfg.Dir, "state"), &s.st)
 	if errors.Is(err, os.ErrNotExist) {
 		s.st, missing = fresh(s.cfg), nil
 	} else if err != nil {
 		return err
 	}
 	_ = os.Remove(clean) // only there after an orderly stop
-	paths, err := filepath.Glob(filepath.Join(s.cfg.Dir, "jobs", "*.json"))
+	paths, err := filepath.Glob(filepath.Join(s.cfg.Dir, "jobs", "*.job"))
 	if err != nil {
 		return err
 	}
 	for _, p := range paths {
 		j := &job{}
-		if err := readJSON(p, j); err != nil {
+		if err := readGob(p, j); err != nil {
 			return fmt.Errorf("cannot read job %s: %w", p, err)
 		}
 		s.jobs[j.key()] = j
@@ -200,28 +198,27 @@ func (s *server) rejoin() {
 	for _, j := range s.sorted() {
 		if j.State == 'R' && j.Substate == 41 {
 			s.killRun(j, syscall.SIGKILL)
-			j.Exit = nil
+			j.Exit = known{}
 			s.requeue(j)
 		}
 	}
 }
 
 func (s *server) saveState() {
-	if err := writeJSON(filepath.Join(s.cfg.Dir, "state.json"), s.st); err != nil {
+	if err := writeGob(filepath.Join(s.cfg.Dir, "state"), s.st); err != nil {
 		panic(fmt.Errorf("cannot keep the state: %w", err))
 	}
 }
 
 // save writes a job down. A daemon that cannot has no right to accept it.
 func (s *server) save(j *job) {
-	if err := writeJSON(s.jobFile(j), j); err != nil {
+	if err := writeGob(s.jobFile(j), j); err != nil {
 		panic(fmt.Errorf("cannot keep job %s: %w", j.key(), err))
 	}
 }
 
 func (s *server) jobFile(j *job) string {
-	name := strings.NewReplacer("[", "(", "]", ")").Replace(j.key()) // brackets would be patterns
-	return filepath.Join(s.cfg.Dir, "jobs", name+".json")
+	return filepath.Join(s.cfg.Dir, "jobs", fileName(j.key())+".job")
 }
 
 func (s *server) scriptFile(seq int) string {
@@ -290,6 +287,10 @@ func (s *server) pass() {
 			continue // went away in this pass
 		}
 		switch {
+		case j.Doomed > 0 && j.active():
+			if s.millis()-j.Doomed >= s.cfg.wait(1).Milliseconds() {
+				s.drop(j)
+			}
 		case j.State == 'W' && j.Substate == 30 && j.Start <= s.clock():
 			j.Start = 0
 			s.queued(j)

@@ -9,13 +9,16 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // shepherd runs a job once and writes down how it ended. It is a process of its own, so that neither the job nor
 // the knowledge of its end is lost with the daemon.
 func shepherd(dir string) error {
 	var t task
-	if err := readJSON(filepath.Join(dir, "spec.json"), &t); err != nil {
+	if err := readGob(filepath.Join(dir, "spec"), &t); err != nil {
 		return err
 	}
 	if err := writeFile(filepath.Join(dir, "shepherd"), []byte(strconv.Itoa(os.Getpid()))); err != nil {
@@ -53,6 +56,10 @@ func (t task) run(dir string) int {
 	if err := writeFile(filepath.Join(dir, "session"), []byte(strconv.Itoa(cmd.Process.Pid))); err != nil {
 		return -2
 	}
+	if t.CPU > 0 {
+		limit := unix.Rlimit{Cur: uint64(t.CPU), Max: uint64(t.CPU)}
+		_ = unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_CPU, &limit, nil) // a job that ended already needs none
+	}
 	if len(t.Argv) == 0 {
 		_, _ = io.WriteString(stdin, filepath.Join(dir, "SC")+"\n") // a shell that died at once does not read
 	}
@@ -62,16 +69,26 @@ func (t task) run(dir string) int {
 	if err := writeFile(filepath.Join(dir, "cput"), []byte(strconv.Itoa(int(cpu.Seconds())))); err != nil {
 		return -2
 	}
+	ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if ok && ws.Signaled() && ws.Signal() == syscall.SIGTERM {
+		outlive(cmd.Process.Pid)
+	}
 	signalSession(cmd.Process.Pid, syscall.SIGKILL) // what the job left behind in its session
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
 		return -2
 	}
-	ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if ok && ws.Signaled() {
 		return 256 + int(ws.Signal())
 	}
 	return cmd.ProcessState.ExitCode()
+}
+
+// outlive waits for processes that ignore the TERM that their shell died of: they have until the KILL.
+func outlive(session int) {
+	for len(sessionPIDs(session)) > 0 {
+		time.Sleep(20 * time.Millisecond)
+	}
 }
 
 // command is the program itself, or a login shell that is told to run the script, which is how a mom does it: a
@@ -114,10 +131,18 @@ func (t task) spool(dir string) (out, errs *os.File, err error) {
 
 // signalSession signals every process of a session.
 func signalSession(session int, sig syscall.Signal) {
+	for _, pid := range sessionPIDs(session) {
+		_ = syscall.Kill(pid, sig) // it may be gone by now
+	}
+}
+
+// sessionPIDs are the processes of a session that are not dead.
+func sessionPIDs(session int) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return
+		return nil
 	}
+	var out []int
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
@@ -128,19 +153,20 @@ func signalSession(session int, sig syscall.Signal) {
 			continue
 		}
 		if sessionOf(string(data)) == session {
-			_ = syscall.Kill(pid, sig) // it may be gone by now
+			out = append(out, pid)
 		}
 	}
+	return out
 }
 
-// sessionOf reads the session of a line of /proc/PID/stat; the name in it may hold anything.
+// sessionOf reads the session of a line of /proc/PID/stat; the name in it may hold anything. A zombie has none.
 func sessionOf(stat string) int {
 	i := strings.LastIndexByte(stat, ')')
 	if i < 0 {
 		return 0
 	}
 	f := strings.Fields(stat[i+1:])
-	if len(f) < 4 {
+	if len(f) < 4 || f[0] == "Z" {
 		return 0
 	}
 	n, _ := strconv.Atoi(f[3])

@@ -8,29 +8,30 @@ import (
 	"time"
 )
 
-// state is what the server holds beside its jobs: state.json.
+// state is what the server holds beside its jobs: state.
 type state struct {
-	Seq       int        `json:"seq"`
-	Settings  []attr     `json:"settings"`
-	Sched     []attr     `json:"sched"`
-	Resources []resource `json:"resources"`
-	Queues    []*queue   `json:"queues"`
-	Nodes     []*vnode   `json:"nodes"`
+	Seq       int
+	Settings  []attr
+	Sched     []attr
+	Resources []resource
+	Queues    []*queue
+	Nodes     []*vnode
 	// What tests do to a complex.
-	Ahead     int64          `json:"ahead"` // seconds that the clock was put forward
-	Slow      time.Duration  `json:"slow"`
-	Lose      map[string]int `json:"lose"`
-	SchedDead bool           `json:"sched_dead"`
-	Epilogue  int            `json:"epilogue"` // seconds that a job's epilogue takes
-	Prologue  int            `json:"prologue"` // its exit code
-	Reject    string         `json:"reject"`   // what a queuejob hook says
+	Ahead     int64 // seconds that the clock was put forward
+	Slow      time.Duration
+	Lose      map[string]int
+	SchedDead bool
+	Epilogue  int      // seconds that a job's epilogue takes
+	Prologue  int      // its exit code
+	Reject    string   // what a queuejob hook says
+	Slots     []string // NODE/SLOT where the next jobs of one chunk go
 }
 
 // queue is a queue with its attributes.
 type queue struct {
-	Name  string `json:"name"`
-	Attrs []attr `json:"attrs"`
-	Seen  []pair `json:"seen,omitempty"` // resources that its jobs have used, all zero
+	Name  string
+	Attrs []attr
+	Seen  []pair // resources that its jobs have used, all zero
 }
 
 // vnode is a node of the complex.
@@ -195,8 +196,6 @@ func (s *server) stateCount(in func(*job) bool) (string, int) {
 		}
 		if j.active() {
 			n[j.State]++
-		}
-		if j.active() || s.history() {
 			total++
 		}
 	}

@@ -304,9 +304,9 @@ func verdict(kind string, parent *job) int {
 	if parent.State != 'F' {
 		return 0
 	}
-	good := parent.Exit != nil && *parent.Exit == 0 && parent.Substate == 92
+	good := parent.Exit == is(0) && parent.Substate == 92
 	ok := kind == "afterany" || (kind == "afterok" && good) || (kind == "afternotok" && !good)
-	if parent.Exit == nil && kind == "afterok" {
+	if !parent.Exit.Set && kind == "afterok" {
 		ok = false
 	}
 	if ok {
@@ -334,7 +334,8 @@ func (s *server) settle(parent *job) {
 		case 1:
 			s.fulfil(child, parent.key())
 		case -1:
-			s.drop(child)
+			child.Doomed = s.millis() // it is seen for another moment
+			s.save(child)
 		default:
 			continue
 		}
@@ -450,8 +451,8 @@ func (s *server) outcome(req request) reply {
 	if j.active() {
 		return reply{}
 	}
-	if j.Exit == nil {
+	if !j.Exit.Set {
 		return reply{Done: true, Status: 3}
 	}
-	return reply{Done: true, Status: *j.Exit}
+	return reply{Done: true, Status: j.Exit.N}
 }

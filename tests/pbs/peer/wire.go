@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"reflect"
 	"strings"
 	"syscall"
 	"time"
@@ -15,32 +16,32 @@ func now() int64 { return time.Now().Unix() }
 
 // request is what a command, or a test, wants of the daemon. One for each connection, as JSON.
 type request struct {
-	Op     string      `json:"op"`
-	Cmd    string      `json:"cmd,omitempty"`
-	User   string      `json:"user,omitempty"`
-	IDs    []string    `json:"ids,omitempty"` // keys of jobs, names of queues or nodes
-	Submit *submission `json:"submit,omitempty"`
-	Text   string      `json:"text,omitempty"`
-	More   string      `json:"more,omitempty"`
-	Pairs  []pair      `json:"pairs,omitempty"`
-	Number int64       `json:"number,omitempty"`
-	Force  bool        `json:"force,omitempty"`
-	Old    bool        `json:"old,omitempty"` // finished jobs too
-	Sub    bool        `json:"sub,omitempty"` // subjobs too
+	Op     string
+	Cmd    string
+	User   string
+	IDs    []string // keys of jobs, names of queues or nodes
+	Submit *submission
+	Text   string
+	More   string
+	Pairs  []pair
+	Number int64
+	Force  bool
+	Old    bool // finished jobs too
+	Sub    bool // subjobs too
 }
 
 // reply is the daemon's answer.
 type reply struct {
-	Fail    *fail   `json:"fail,omitempty"`
-	Fails   []*fail `json:"fails,omitempty"` // one for each id, nil where it went well
-	ID      string  `json:"id,omitempty"`
-	Entries []entry `json:"entries,omitempty"`
-	Text    string  `json:"text,omitempty"`
-	Done    bool    `json:"done,omitempty"`
-	Status  int     `json:"status,omitempty"`
-	History bool    `json:"history,omitempty"` // a history is kept
-	Lose    bool    `json:"lose,omitempty"`    // the command must die before it says anything
-	Notice  string  `json:"notice,omitempty"`  // qstat's word about the history
+	Fail    *fail
+	Fails   []fail // one for each id, without a number where it went well
+	ID      string
+	Entries []entry
+	Text    string
+	Done    bool
+	Status  int
+	History bool   // a history is kept
+	Lose    bool   // the command must die before it says anything
+	Notice  string // qstat's word about the history
 }
 
 // refusal is a server that cannot be talked to.
@@ -90,10 +91,57 @@ func exchange(path string, req request, out *reply) error {
 		return err
 	}
 	defer conn.Close()
-	if err := json.NewEncoder(conn).Encode(req); err != nil {
+	if err := send(conn, &req); err != nil {
 		return err
 	}
-	return json.NewDecoder(io.LimitReader(conn, 1<<30)).Decode(out)
+	if err := json.NewDecoder(io.LimitReader(conn, 1<<30)).Decode(out); err != nil {
+		return err
+	}
+	eachString(reflect.ValueOf(out).Elem(), narrow)
+	return nil
+}
+
+// send writes a message. Users' text may hold any bytes, which JSON would change: each travels as a letter of its
+// own. The message is spent with it.
+func send(w io.Writer, message any) error {
+	eachString(reflect.ValueOf(message).Elem(), widen)
+	return json.NewEncoder(w).Encode(message)
+}
+
+func widen(s string) string {
+	out := make([]rune, len(s))
+	for i := range len(s) {
+		out[i] = rune(s[i])
+	}
+	return string(out)
+}
+
+func narrow(s string) string {
+	out := make([]byte, 0, len(s))
+	for _, r := range s {
+		out = append(out, byte(r))
+	}
+	return string(out)
+}
+
+// eachString changes every string of a message. Messages hold structs, slices and pointers to them.
+func eachString(v reflect.Value, change func(string) string) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(change(v.String()))
+	case reflect.Pointer:
+		if !v.IsNil() {
+			eachString(v.Elem(), change)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			eachString(v.Field(i), change)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			eachString(v.Index(i), change)
+		}
+	}
 }
 
 // maxRequest bounds what the daemon reads of a connection.
@@ -106,6 +154,7 @@ func decodeRequest(r io.Reader) (request, error) {
 	if err := d.Decode(&req); err != nil {
 		return req, err
 	}
+	eachString(reflect.ValueOf(&req).Elem(), narrow)
 	if req.Op == "" {
 		return req, errors.New("a request without a verb")
 	}
