@@ -2,7 +2,6 @@ package dispatch
 
 import (
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 )
@@ -86,15 +85,16 @@ func (r Ref) Mark(note string) string {
 
 // ParseMark reads a Mark. Anything else, as what people write into comments, is not ok.
 func ParseMark(text string) (r Ref, note string, ok bool) {
-	m := regexp.MustCompile(`(?s)^` + Namespace + `/1 job=(\S+) sub=([0-9]{1,6}) att=([0-9]{1,6})(?: note=(.+))?$`).FindStringSubmatch(text)
-	if m == nil {
+	rest, ok := strings.CutPrefix(text, Namespace+"/1 job=")
+	job, rest, ok1 := strings.Cut(rest, " sub=")
+	submission, rest, ok2 := strings.Cut(rest, " att=")
+	attempt, note, _ := strings.Cut(rest, " note=")
+	sub, err1 := strconv.ParseUint(submission, 10, 32)
+	att, err2 := strconv.ParseUint(attempt, 10, 32)
+	r = Ref{Job: JobID(job), Submission: uint32(sub), Attempt: uint32(att)}
+	// There is one way to write each, so that what is read is all that was written.
+	if !ok || !ok1 || !ok2 || err1 != nil || err2 != nil || r.Check() != nil || r.Mark(note) != text {
 		return Ref{}, "", false
 	}
-	sub, _ := strconv.ParseUint(m[2], 10, 32)
-	att, _ := strconv.ParseUint(m[3], 10, 32)
-	r = Ref{Job: JobID(m[1]), Submission: uint32(sub), Attempt: uint32(att)}
-	if r.Check() != nil || r.Mark(m[4]) != text {
-		return Ref{}, "", false
-	}
-	return r, m[4], true
+	return r, note, true
 }

@@ -2,6 +2,7 @@ package slurm_test
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,59 +17,43 @@ import (
 
 func duration(d time.Duration) *time.Duration { return &d }
 
+// declared opens the fake with some settings, and then changes all of them: what changes afterwards is not looked at.
+func declared(t *testing.T, o func(*slurm.Options), settings ...string) dispatch.Declarations {
+	t.Helper()
+	f := newFake()
+	for i := 0; i < len(settings); i += 2 {
+		f.config[settings[i]] = settings[i+1]
+	}
+	opt := f.options()
+	if o != nil {
+		o(&opt)
+	}
+	b := f.new(t, opt)
+	for name := range f.config {
+		f.config[name] = "1 sec"
+	}
+	return b.Declarations()
+}
+
+const (
+	// measured: the fake's clocks are alike, and show a whole second at 0.4 s of it.
+	measured = 600 * time.Millisecond
+	rest     = 10*time.Second + time.Second
+)
+
 // TestDeclarations: each declaration follows from the cluster's settings as they were when the backend was opened.
 func TestDeclarations(t *testing.T) {
-	opened := func(t *testing.T, o func(*slurm.Options), settings ...string) dispatch.Declarations {
-		f := newFake()
-		for i := 0; i < len(settings); i += 2 {
-			f.config[settings[i]] = settings[i+1]
-		}
-		opt := f.options()
-		if o != nil {
-			o(&opt)
-		}
-		b := f.new(t, opt)
-		for name := range f.config { // what changes afterwards is not looked at
-			f.config[name] = "1 sec"
-		}
-		return b.Declarations()
-	}
-	// The fake's clocks are alike, and show a whole second at 0.4 s of it.
-	const measured = 600 * time.Millisecond
-	const rest = 10*time.Second + time.Second
 	t.Run("NodeLossWindow", func(t *testing.T) {
 		for silent, want := range map[string]time.Duration{"300 sec": 660 * time.Second, "30 sec": 2 * time.Minute, "0 sec": time.Minute} {
-			if got := opened(t, nil, "SlurmdTimeout", silent).NodeLossWindow; got != want {
+			if got := declared(t, nil, "SlurmdTimeout", silent).NodeLossWindow; got != want {
 				t.Errorf("SlurmdTimeout %s: got %v, want %v", silent, got, want)
 			}
 		}
 	})
-	t.Run("CallBound", func(t *testing.T) {
-		for name, c := range map[string]struct {
-			settings []string
-			options  func(*slurm.Options)
-			want     time.Duration
-		}{
-			"munge without ttl":         {nil, nil, 300*time.Second + measured + rest},
-			"munge with ttl":            {[]string{"AuthInfo", "socket=/run/munge,ttl=15"}, nil, 15*time.Second + measured + rest},
-			"auth/slurm without ttl":    {[]string{"AuthType", "auth/slurm"}, nil, 60*time.Second + measured + rest},
-			"a long MessageTimeout":     {[]string{"MessageTimeout", "100 sec"}, nil, 300*time.Second + measured + 101*time.Second},
-			"credentialTTL":             {nil, func(o *slurm.Options) { o.CredentialTTL = duration(time.Minute) }, time.Minute + measured + rest},
-			"skew above what was found": {nil, func(o *slurm.Options) { o.Skew = duration(20 * time.Second) }, 320*time.Second + rest},
-			"skew below what was found": {nil, func(o *slurm.Options) { o.Skew = duration(0) }, 300*time.Second + measured + rest},
-			"credentialTTL of an AuthType that is not known": {[]string{"AuthType", "auth/jwt"}, func(o *slurm.Options) { o.CredentialTTL = duration(time.Minute) }, 0},
-			"0s with another AuthType":                       {[]string{"AuthType", "auth/none"}, func(o *slurm.Options) { o.Skew = duration(time.Minute) }, 0},
-		} {
-			t.Run(name, func(t *testing.T) {
-				if got := opened(t, c.options, c.settings...).CallBound; got != c.want {
-					t.Errorf("got %v, want %v", got, c.want)
-				}
-			})
-		}
-	})
+	t.Run("CallBound", callBounds)
 	t.Run("PolledLoss[state], [cause], [exit-code]", func(t *testing.T) {
 		for age, want := range map[string]dispatch.Window{"300 sec": dispatch.Window(5 * time.Minute), "60 sec": dispatch.Window(time.Minute), "0 sec": dispatch.Unbounded} {
-			d := opened(t, nil, "MinJobAge", age)
+			d := declared(t, nil, "MinJobAge", age)
 			for _, e := range []dispatch.Evidence{dispatch.EvidenceState, dispatch.EvidenceCause, dispatch.EvidenceExitCode} {
 				if d.PolledLoss[e] != want {
 					t.Errorf("MinJobAge %s: %s is %s, want %s", age, e, d.PolledLoss[e], want)
@@ -77,7 +62,7 @@ func TestDeclarations(t *testing.T) {
 		}
 	})
 	t.Run("PolledLoss[execution]", func(t *testing.T) {
-		if got := opened(t, nil).PolledLoss[dispatch.EvidenceExecution]; got != dispatch.Unbounded {
+		if got := declared(t, nil).PolledLoss[dispatch.EvidenceExecution]; got != dispatch.Unbounded {
 			t.Errorf("with accounting it is %s", got)
 		}
 		f := newFake()
@@ -87,11 +72,35 @@ func TestDeclarations(t *testing.T) {
 		}
 	})
 	t.Run("read-only without a cached probe", func(t *testing.T) {
-		d := opened(t, func(o *slurm.Options) { o.ReadOnly = true })
+		d := declared(t, func(o *slurm.Options) { o.ReadOnly = true })
 		if d.PolledLoss[dispatch.EvidenceExecution] != 0 || d.CallBound != 300*time.Second+rest {
 			t.Errorf("got %+v", d)
 		}
 	})
+}
+
+func callBounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		settings []string
+		options  func(*slurm.Options)
+		want     time.Duration
+	}{
+		"munge without ttl":                              {nil, nil, 300*time.Second + measured + rest},
+		"munge with ttl":                                 {[]string{"AuthInfo", "socket=/run/munge,ttl=15"}, nil, 15*time.Second + measured + rest},
+		"auth/slurm without ttl":                         {[]string{"AuthType", "auth/slurm"}, nil, 60*time.Second + measured + rest},
+		"a long MessageTimeout":                          {[]string{"MessageTimeout", "100 sec"}, nil, 300*time.Second + measured + 101*time.Second},
+		"credentialTTL":                                  {nil, func(o *slurm.Options) { o.CredentialTTL = duration(time.Minute) }, time.Minute + measured + rest},
+		"skew above what was found":                      {nil, func(o *slurm.Options) { o.Skew = duration(20 * time.Second) }, 320*time.Second + rest},
+		"skew below what was found":                      {nil, func(o *slurm.Options) { o.Skew = duration(0) }, 300*time.Second + measured + rest},
+		"credentialTTL of an AuthType that is not known": {[]string{"AuthType", "auth/jwt"}, func(o *slurm.Options) { o.CredentialTTL = duration(time.Minute) }, 0},
+		"0s with another AuthType":                       {[]string{"AuthType", "auth/none"}, func(o *slurm.Options) { o.Skew = duration(time.Minute) }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := declared(t, c.options, c.settings...).CallBound; got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
 }
 
 // TestSkew: the distance of the clocks is what they may differ by at most, whichever way.
@@ -150,16 +159,19 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// TestHoldReasons: what the probe can find out about holds, and in which words it is said.
-func TestHoldReasons(t *testing.T) {
-	const unknownAuth = `AuthType "auth/jwt" has no known landing bound`
+// holdCase is something that the probe can find out about holds, and in which words it is said.
+type holdCase struct {
+	set    func(f *fakeSlurm, o *slurm.Options)
+	answer dispatch.Answer
+	reason string
+	probes bool // holds
+}
+
+const unknownAuth = `AuthType "auth/jwt" has no known landing bound`
+
+func holdCases() map[string]holdCase {
 	update := func(f *fakeSlurm, r transport.Result) { f.answer = on("scontrol update", r, nil) }
-	for name, c := range map[string]struct {
-		set    func(f *fakeSlurm, o *slurm.Options)
-		answer dispatch.Answer
-		reason string // whole, or the beginning when it ends with …
-		probes bool   // holds
-	}{
+	return map[string]holdCase{
 		"holds work": {func(*fakeSlurm, *slurm.Options) {}, dispatch.Yes, "", true},
 		"AuthType has no known landing bound": {func(f *fakeSlurm, _ *slurm.Options) { f.config["AuthType"] = "auth/jwt" },
 			dispatch.No, unknownAuth, false},
@@ -188,6 +200,11 @@ func TestHoldReasons(t *testing.T) {
 				return transport.Result{}, nil, false
 			}
 		}, dispatch.No, "the hold did not survive the gate's release: cannot read the probe's hold: no longer pending: it is RUNNING None", true},
+	}
+}
+
+func moreHoldCases() map[string]holdCase {
+	return map[string]holdCase{
 		"a stale release changed the hold": {func(f *fakeSlurm, _ *slurm.Options) {
 			asked := 0
 			f.answer = func(line string, _ transport.Command) (transport.Result, error, bool) {
@@ -214,7 +231,13 @@ func TestHoldReasons(t *testing.T) {
 			dispatch.Unknown, "read-only, and no cached probe", false},
 		"read-only with an AuthType that is not known": {func(f *fakeSlurm, o *slurm.Options) { o.ReadOnly, f.config["AuthType"] = true, "auth/jwt" },
 			dispatch.No, unknownAuth, false},
-	} {
+	}
+}
+
+func TestHoldReasons(t *testing.T) {
+	cases := holdCases()
+	maps.Copy(cases, moreHoldCases())
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			f := newFake()
 			o := f.options()

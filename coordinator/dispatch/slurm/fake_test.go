@@ -171,6 +171,7 @@ func after(argv []string, option string) string {
 func (f *fakeSlurm) squeue(argv []string) transport.Result {
 	format := after(argv, "-O")
 	sep := format[len("JobID:0"):strings.Index(format, ",")]
+	end := strings.ReplaceAll(sep, "@", "#")
 	var rows strings.Builder
 	ids := slices.Sorted(maps.Keys(f.jobs))
 	if list := after(argv, "-j"); list != "" {
@@ -181,19 +182,19 @@ func (f *fakeSlurm) squeue(argv []string) transport.Result {
 	}
 	for _, id := range ids {
 		if j := f.jobs[id]; j != nil {
-			rows.WriteString(j.row(sep))
+			rows.WriteString(j.row(sep, end))
 		}
 	}
 	return exit(0, rows.String(), "")
 }
 
-func (j *fakeJob) row(sep string) string {
+func (j *fakeJob) row(sep, end string) string {
 	comment := j.comment
 	if comment == "" {
 		comment = "(null)"
 	}
 	return strings.Join([]string{j.id, j.state, j.reason, stamp(j.submit), stamp(j.eligible), stamp(j.start), stamp(j.ends), strconv.Itoa(j.status),
-		strconv.Itoa(j.restarts), j.nodes, j.name, comment}, sep) + sep + ".\n"
+		strconv.Itoa(j.restarts), j.nodes, j.name, comment}, sep) + end + "\n"
 }
 
 func (f *fakeSlurm) sacct(argv []string) transport.Result {

@@ -46,24 +46,25 @@ func queueFormat(nonce string) string {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.WriteString(f + ":0" + separator(nonce))
 		if i == len(fields)-1 {
-			b.WriteString(rowEnd)
+			b.WriteString(f + ":0" + rowEnd(nonce))
+		} else {
+			b.WriteString(f + ":0" + separator(nonce))
 		}
 	}
 	return b.String()
 }
 
-const rowEnd = "."
-
+// separator and rowEnd hold the nonce both: no text that was there before the call has either.
 func separator(nonce string) string { return "@" + nonce + "@" }
+func rowEnd(nonce string) string    { return "#" + nonce + "#" }
 
 // parseQueue reads squeue's answer.
 func parseQueue(out, nonce string) ([]row, error) {
 	sep, n := separator(nonce), len(queueFields())
 	var rows []row
 	for rest := out; strings.TrimSpace(rest) != ""; {
-		text, more, ok := strings.Cut(rest, sep+rowEnd+"\n")
+		text, more, ok := strings.Cut(rest, rowEnd(nonce)+"\n")
 		if !ok {
 			return nil, fmt.Errorf("cannot read squeue's answer: row %d is not whole", len(rows)+1)
 		}

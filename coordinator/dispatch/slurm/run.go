@@ -81,12 +81,8 @@ func (b *Backend) run(ctx context.Context, op string, changes bool, c transport.
 	case r.Exit == 126 || r.Exit == 127:
 		err = errors.New("Slurm's commands are not there; is the client installed, and on the PATH of a session without a terminal?")
 		return fail(dispatch.ErrUnavailable)
-	case r.Exit >= 128 && changes:
-		return fail(dispatch.ErrOutcomeUnknown)
-	case r.Exit >= 128:
-		return fail(dispatch.ErrUnavailable)
 	}
-	return fail(classify(said, changes))
+	return fail(classify(said, r.Exit, changes))
 }
 
 // firstLines keeps messages short enough for an error.
@@ -98,8 +94,9 @@ func firstLines(s string) string {
 	return s
 }
 
-// classify reads what a command said that ended with an error. The texts are those of slurm_errno.c.
-func classify(said string, changes bool) error {
+// classify reads what a command said that ended with an error. The texts are those of slurm_errno.c. Statuses tell little: scancel's are
+// errors' numbers, of which 128 and more look as if a signal had ended it.
+func classify(said string, exit int, changes bool) error {
 	has := func(texts ...string) bool {
 		for _, t := range texts {
 			if strings.Contains(said, t) {
@@ -130,6 +127,8 @@ func classify(said string, changes bool) error {
 		return dispatch.ErrNotPending
 	case has("Access/permission denied", "Invalid user id", "group not permitted", "account not permitted", "Invalid account or account/partition", "User not found"):
 		return dispatch.ErrDenied
+	case changes && exit >= 128 && exit <= 128+64:
+		return dispatch.ErrOutcomeUnknown // a signal ended it
 	case changes:
 		return dispatch.ErrRefused
 	}

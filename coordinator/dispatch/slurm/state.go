@@ -91,7 +91,7 @@ func waiting(r row) dispatch.Cause {
 	reason, _, _ := strings.Cut(r.reason, ",") // nodes may follow
 	gate := reason == "JobHeldUser"
 	operator := reason == "JobHeldAdmin" || reason == "JobHoldMaxRequeue" || r.state == "REQUEUE_HOLD" || r.state == "SPECIAL_EXIT" || r.state == "RESV_DEL_HOLD" ||
-		strings.Contains(strings.ToLower(reason), "requeued held")
+		strings.Contains(reason, "requeued") && strings.Contains(reason, "held") // a sentence, which releases word differently
 	switch {
 	case operator:
 		return dispatch.CauseOperatorHeld
