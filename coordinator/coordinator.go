@@ -186,6 +186,20 @@ type User struct {
 	Set          uint64         `json:"set,omitempty"` // revision of priority and identity
 	Replica      *Replica       `json:"replica,omitempty"`
 	External     *ExternalID    `json:"external,omitempty"` // who it is for an identity provider
+	Given        *Given         `json:"given,omitempty"`    // which of the above came with the provider's word, and go with it
+}
+
+// Given are memberships and roles.
+type Given struct {
+	Groups []GroupID `json:"groups,omitempty"`
+	Owns   []GroupID `json:"owns,omitempty"`
+	Owner  bool      `json:"owner,omitempty"` // of the organisation
+	Admin  bool      `json:"admin,omitempty"` // cluster-admin
+}
+
+// Equal compares in order.
+func (g Given) Equal(o Given) bool {
+	return slices.Equal(g.Groups, o.Groups) && slices.Equal(g.Owns, o.Owns) && g.Owner == o.Owner && g.Admin == o.Admin
 }
 
 // ExternalID is somebody as an identity provider knows them.

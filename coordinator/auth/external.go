@@ -6,6 +6,5 @@ type External struct {
 	Username        string
 	Email           string // only if the provider has verified it
 	UnixUser        string
-	Organization    string
-	Groups          []string
+	Groups          []string // nil: the provider does not say
 }

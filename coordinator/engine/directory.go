@@ -80,6 +80,9 @@ func (d *directory) dropUser(u *coordinator.User) {
 func (d *directory) moveUser(u *coordinator.User, to coordinator.OrganizationID) {
 	d.userNames.Delete(u)
 	u.Organization, u.Role, u.Groups, u.Owns = to, coordinator.RoleMember, nil, nil
+	if u.Given != nil {
+		u.Given = &coordinator.Given{Admin: u.Given.Admin}
+	}
 	d.userNames.ReplaceOrInsert(u)
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -13,7 +14,8 @@ import (
 // LogIn is somebody for whom an identity provider has vouched.
 type LogIn struct {
 	auth.External
-	CreateIn string        // organisation for who is not known yet; "" refuses them
+	CreateIn string // organisation for who is not known yet and whose groups say none; "" refuses them
+	Mappings []auth.Mapping
 	TTL      time.Duration // of the token
 }
 
@@ -40,6 +42,7 @@ func (e *Engine) LogIn(ctx context.Context, in LogIn) (text string, out TokenVie
 			return err
 		}
 		t.link(u, in)
+		t.follow(u, &in)
 		text, out, err = e.newToken(t, u, NewToken{TTL: in.TTL})
 		return err
 	})
@@ -104,7 +107,11 @@ const maxSameName = 100
 // newcomer makes a user for somebody who is not known, where the cluster takes such.
 func (e *Engine) newcomer(t *tx, op string, in LogIn) (*coordinator.User, error) {
 	s := t.state
-	if in.CreateIn == "" {
+	home, err := s.home(op, &in)
+	if err != nil {
+		return nil, err
+	}
+	if in.CreateIn = cmp.Or(home, in.CreateIn); in.CreateIn == "" {
 		return nil, coordinator.Errorf(coordinator.ErrDenied, op, "nobody here is %s", orNone(coordinator.DefinitionID(in.Username))).
 			WithHint("a cluster administrator can make a user with the address %q: `substrate user create NAME --email %s`", in.Email, in.Email)
 	}
@@ -115,9 +122,13 @@ func (e *Engine) newcomer(t *tx, op string, in LogIn) (*coordinator.User, error)
 	if err := t.editable(Caller{}, op, o.Replica); err != nil {
 		return nil, err
 	}
-	g := s.group(o.ID, defaultGroup)
-	if g == nil {
-		return nil, coordinator.Errorf(coordinator.ErrDenied, op, "organisation %s has no group %s", o.Slug, defaultGroup)
+	var groups []coordinator.GroupID
+	if len(s.wanted(&coordinator.User{Organization: o.ID}, in.mapped()).Groups) == 0 { // else those alone
+		g := s.group(o.ID, defaultGroup)
+		if g == nil {
+			return nil, coordinator.Errorf(coordinator.ErrDenied, op, "organisation %s has no group %s", o.Slug, defaultGroup)
+		}
+		groups = append(groups, g.ID)
 	}
 	base := slugOf(in.Username)
 	name := base
@@ -130,7 +141,7 @@ func (e *Engine) newcomer(t *tx, op string, in LogIn) (*coordinator.User, error)
 	if err != nil {
 		return nil, err
 	}
-	return &coordinator.User{ID: coordinator.UserID(id), Organization: o.ID, Name: name, Email: in.Email, Groups: []coordinator.GroupID{g.ID}, Created: t.now}, nil
+	return &coordinator.User{ID: coordinator.UserID(id), Organization: o.ID, Name: name, Email: in.Email, Groups: groups, Created: t.now}, nil
 }
 
 // slugOf makes a user's name of what a provider calls somebody: the part before an @, in small letters.

@@ -18,7 +18,8 @@ type OpenID struct {
 	// What a command line needs to log in there.
 	Issuer, ClientID, ClientSecret string
 	Scopes                         []string
-	CreateIn                       string        // organisation of who logs in for the first time and is not known; "" refuses them
+	CreateIn                       string // organisation of who logs in for the first time and is not known; "" refuses them
+	Mappings                       []auth.Mapping
 	Session                        time.Duration // how long a token is good
 }
 
@@ -60,7 +61,7 @@ func (s loginService) LogIn(ctx context.Context, r *apiv1.LogInRequest) (*apiv1.
 	if err != nil {
 		return nil, s.gate.failures.judge(op, from, now, err)
 	}
-	text, token, err := s.engine.LogIn(ctx, engine.LogIn{External: who, CreateIn: s.openID.CreateIn, TTL: s.openID.Session})
+	text, token, err := s.engine.LogIn(ctx, engine.LogIn{External: who, CreateIn: s.openID.CreateIn, Mappings: s.openID.Mappings, TTL: s.openID.Session})
 	if err != nil {
 		return nil, s.gate.failures.judge(op, from, now, err)
 	}

@@ -83,10 +83,7 @@ func (p identities) logIn(t *testing.T, c *cluster.Cluster, home, user string) (
 // TestDeviceLogin: a person who is known by address gets in by a code, one who is not is refused, and so is one who denies it.
 func TestDeviceLogin(t *testing.T) {
 	p := provider(t)
-	secret := filepath.Join(t.TempDir(), "secret")
-	if err := os.WriteFile(secret, []byte("not so secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	secret := secretFile(t)
 	c := cluster.Start(t, cluster.Options{CoordinatorArgs: []string{"--oidc-issuer", p.issuer, "--oidc-client-id", "substrate", "--oidc-client-secret-file", secret}})
 	if out, err := c.CLI("user", "create", "tess", "--email", "test-user2@zitadel.ch").CombinedOutput(); err != nil {
 		t.Fatalf("%s", out)
@@ -103,6 +100,39 @@ func TestDeviceLogin(t *testing.T) {
 	}
 	if said, err := p.logIn(t, c, t.TempDir(), ""); err == nil || !strings.Contains(said, "denied in the browser") {
 		t.Errorf("denied: %v: %s", err, said)
+	}
+	if said, err := p.logIn(t, c, t.TempDir(), "id1"); err == nil || !strings.Contains(said, "nobody here is") {
+		t.Errorf("a stranger: %v: %s", err, said)
+	}
+}
+
+func secretFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(path, []byte("not so secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestGroupsOfTheProvider: what is declared for a claim is given to a newcomer by the programs as they run. The provider
+// of this test has no groups; the name that it gives somebody stands for one.
+func TestGroupsOfTheProvider(t *testing.T) {
+	p := provider(t)
+	c := cluster.Start(t, cluster.Options{CoordinatorArgs: []string{"--oidc-issuer", p.issuer, "--oidc-client-id", "substrate", "--oidc-client-secret-file", secretFile(t),
+		"--oidc-groups-claim", "preferred_username", "--oidc-map", "test-user2=default/lab:owner", "--oidc-map", "nobody=cluster-admin"}})
+	if out, err := c.CLI("group", "create", "lab").CombinedOutput(); err != nil {
+		t.Fatalf("%s", out)
+	}
+	if said, err := p.logIn(t, c, t.TempDir(), "id2"); err != nil || !strings.Contains(said, " as test-user2 of organization default") {
+		t.Fatalf("%v: %s", err, said)
+	}
+	out, err := c.CLI("group", "member", "list", "lab").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "test-user2") || !strings.Contains(string(out), "owner") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if out, err := c.CLI("group", "member", "list", "default").CombinedOutput(); err != nil || strings.Contains(string(out), "test-user2") {
+		t.Errorf("more than is declared: %v: %s", err, out)
 	}
 	if said, err := p.logIn(t, c, t.TempDir(), "id1"); err == nil || !strings.Contains(said, "nobody here is") {
 		t.Errorf("a stranger: %v: %s", err, said)

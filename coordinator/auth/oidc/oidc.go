@@ -28,7 +28,7 @@ type Config struct {
 	ClientSecret string
 	Scopes       []string // beyond openid
 	// Claims that hold what we want to know. Empty: preferred_username, and none for the others.
-	UsernameClaim, UnixUserClaim, OrganizationClaim, GroupsClaim string
+	UsernameClaim, UnixUserClaim, GroupsClaim string
 }
 
 // Bounds of what a provider may say and how long it may take.
@@ -157,7 +157,7 @@ func (p *Provider) Verify(ctx context.Context, idToken, accessToken, nonce strin
 
 // lacks reports whether a claim that is wanted is not in the token.
 func (p *Provider) lacks(claims map[string]any) bool {
-	for _, name := range []string{p.cfg.UsernameClaim, p.cfg.UnixUserClaim, p.cfg.OrganizationClaim, p.cfg.GroupsClaim, "email"} {
+	for _, name := range []string{p.cfg.UsernameClaim, p.cfg.UnixUserClaim, p.cfg.GroupsClaim, "email"} {
 		if _, ok := claims[name]; name != "" && !ok {
 			return true
 		}
@@ -204,20 +204,25 @@ func (p *Provider) identity(token *oidc.IDToken, claims map[string]any) (auth.Ex
 		}
 		return s
 	}
-	id.Username, id.UnixUser, id.Organization = text(p.cfg.UsernameClaim), text(p.cfg.UnixUserClaim), text(p.cfg.OrganizationClaim)
+	id.Username, id.UnixUser = text(p.cfg.UsernameClaim), text(p.cfg.UnixUserClaim)
 	if verified, _ := claims["email_verified"].(bool); verified {
 		id.Email = text("email")
 	}
 	if err != nil {
 		return auth.External{}, err
 	}
-	id.Groups, err = groups(claims[p.cfg.GroupsClaim])
+	if p.cfg.GroupsClaim != "" {
+		id.Groups, err = groups(claims[p.cfg.GroupsClaim])
+	}
 	return id, err
 }
 
 func groups(v any) ([]string, error) {
 	if v == nil {
 		return nil, nil
+	}
+	if one, ok := v.(string); ok {
+		v = []any{one} // some providers do not make a list of one
 	}
 	list, ok := v.([]any)
 	if !ok || len(list) > maxGroups {

@@ -9,6 +9,7 @@ import (
 	"net/http/cookiejar"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -222,7 +223,8 @@ func TestVerify(t *testing.T) {
 		"a list for a name": {good(map[string]any{"preferred_username": []string{"a"}}), "preferred_username"},
 		"a long name":       {good(map[string]any{"preferred_username": strings.Repeat("s", 300)}), "preferred_username"},
 		"groups":            {good(map[string]any{"teams": []string{"b", "a", "b"}}), ""},
-		"groups as text":    {good(map[string]any{"teams": "a"}), "groups"},
+		"groups as text":    {good(map[string]any{"teams": "a"}), ""},
+		"groups as a map":   {good(map[string]any{"teams": map[string]any{"a": 1}}), "groups"},
 		"a number of them":  {good(map[string]any{"teams": []any{1}}), "group"},
 	}
 	p, err := New(Config{Issuer: f.URL, ClientID: "cli", GroupsClaim: "teams"}, nil, time.Now)
@@ -254,6 +256,18 @@ func TestVerify(t *testing.T) {
 	} {
 		if id, err := p.Verify(t.Context(), token, "", ""); coordinator.ErrorKindOf(err) != coordinator.ErrUnauthenticated {
 			t.Errorf("%s: %+v, %v", name, id, err)
+		}
+	}
+	for name, tt := range map[string]struct {
+		claims map[string]any
+		want   []string // nil is not "in none"
+	}{
+		"not said": {nil, nil}, "null": {map[string]any{"teams": nil}, nil}, "in none": {map[string]any{"teams": []string{}}, []string{}},
+		"some": {map[string]any{"teams": []string{"b", "a", "b"}}, []string{"a", "b"}}, "a text": {map[string]any{"teams": "a b"}, []string{"a b"}},
+	} {
+		id, err := p.Verify(t.Context(), f.sign(t, f.key, jose.RS256, good(tt.claims)), "", "")
+		if err != nil || !slices.Equal(id.Groups, tt.want) || (id.Groups == nil) != (tt.want == nil) {
+			t.Errorf("groups, %s: %#v, %v", name, id.Groups, err)
 		}
 	}
 	if id, err := p.Verify(t.Context(), f.sign(t, f.key, jose.RS256, good(map[string]any{"email_verified": false})), "", ""); err != nil || id.Email != "" {
