@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -59,7 +60,7 @@ func timeBefore(now time.Time, text string) (time.Time, error) {
 
 func (a *app) showAudit(r *apiv1.ListAuditResponse) error {
 	t := table{
-		head: []string{"TIME", "WHO", "FROM", "VERB", "OBJECT", "OUTCOME", "MESSAGE", "RECORDS", "REQUEST"}, wide: 7,
+		head: []string{"TIME", "WHO", "FROM", "VERB", "OBJECT", "OUTCOME", "MESSAGE", "TOKEN", "RECORDS", "REQUEST"}, wide: 8,
 		empty: "nothing was changed in this time",
 	}
 	for _, e := range r.GetEntries() {
@@ -71,7 +72,8 @@ func (a *app) showAudit(r *apiv1.ListAuditResponse) error {
 		if kind, _, ok := strings.Cut(object, "/"); ok && e.GetName() != "" {
 			object = kind + "/" + e.GetName()
 		}
-		t.add(e.GetRequestId(), when(e.GetTime()), who, e.GetFrom(), e.GetVerb(), object, e.GetOutcome(), e.GetMessage(),
+		t.add(e.GetRequestId(), when(e.GetTime()), who, e.GetFrom(), e.GetVerb(), object, e.GetOutcome(), cmp.Or(e.GetMessage(), e.GetAction()),
+			cmp.Or(e.GetTokenName(), e.GetToken()),
 			nonzero(uint32(len(e.GetRecords()))+e.GetMoreRecords()), e.GetRequestId())
 	}
 	return a.show(r, t)

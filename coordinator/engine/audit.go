@@ -20,12 +20,13 @@ import (
 // Request is what the engine is told about a request from outside. Every command that the request leads to is
 // audited: whatever it writes stands in the store together with an entry that says who wanted it.
 type Request struct {
-	ID     string // unique; also in the answer and in the log
-	Method string // "Identity.CreateGroup"
-	From   string // address
-	Caller auth.Principal
-	Token  string             // public id of the token that was shown
-	Node   coordinator.NodeID // where a node asks instead of a user
+	ID        string // unique; also in the answer and in the log
+	Method    string // "Identity.CreateGroup"
+	From      string // address
+	Caller    auth.Principal
+	Token     string             // public id of the token that was shown
+	TokenName string             // what its user calls it
+	Node      coordinator.NodeID // where a node asks instead of a user
 }
 
 type requestKey struct{}
@@ -54,6 +55,7 @@ type AuditEntry struct {
 	UserName      string                       `json:"user_name,omitempty"`
 	Node          coordinator.NodeID           `json:"node,omitempty"`
 	Token         string                       `json:"token,omitempty"`
+	TokenName     string                       `json:"token_name,omitempty"`
 	From          string                       `json:"from,omitempty"`
 	Method        string                       `json:"method"`
 	Object        string                       `json:"object,omitempty"` // "group/<id>"
@@ -62,6 +64,7 @@ type AuditEntry struct {
 	Records       []AuditRecord                `json:"records,omitempty"`
 	More          int                          `json:"more,omitempty"` // records beyond those listed
 	Outcome       string                       `json:"outcome"`
+	Action        string                       `json:"action,omitempty"` // what was done, in the words of its events
 	Message       string                       `json:"message,omitempty"`
 }
 
@@ -83,6 +86,8 @@ const (
 // audit gathers the entries of one turn.
 type audit struct {
 	request *Request // of the command that is being carried out
+	did     []string // by it
+	events  int      // of the turn, before it
 	touched []*allocation
 	pending []*pendingEntry
 	entries map[coordinator.WorkflowID][]store.Op // to be written with a workflow's change
@@ -96,8 +101,39 @@ type pendingEntry struct {
 	group       int
 }
 
-func (a *audit) begin(r *Request) { a.request, a.touched = r, nil }
-func (a *audit) drop()            { a.request, a.touched = nil, nil }
+func (a *audit) begin(r *Request, events int) {
+	a.request, a.touched, a.did, a.events = r, nil, nil, events
+}
+
+func (a *audit) drop() { a.request, a.touched, a.did = nil, nil, nil }
+
+// did says what the command does where no event does.
+func (t *tx) did(format string, args ...any) {
+	t.audit.did = append(t.audit.did, fmt.Sprintf(format, args...))
+}
+
+// maxAuditActions bounds how many events an entry repeats.
+const maxAuditActions = 8
+
+// action is what the command that is being audited has done.
+func (t *tx) action() string {
+	did := slices.Clone(t.audit.did)
+	for _, ev := range t.events[min(t.audit.events, len(t.events)):] {
+		if len(did) == maxAuditActions {
+			did = append(did, "…")
+			break
+		}
+		did = append(did, strings.TrimSpace(ev.Kind+" "+ev.Message))
+	}
+	return bounded(strings.Join(did, "; "))
+}
+
+func bounded(text string) string {
+	if len(text) > maxAuditText {
+		return strings.ToValidUTF8(text[:maxAuditText], "") + "…"
+	}
+	return text
+}
 
 func (a *audit) touch(x *allocation) {
 	if a.request != nil && !slices.Contains(a.touched[max(len(a.touched)-maxAuditRecords, 0):], x) {
@@ -108,7 +144,7 @@ func (a *audit) touch(x *allocation) {
 // note makes the entry of a command that has been carried out: its writes are the groups from first on, the
 // workflows it filed and the allocations it touched. A command that changed nothing leaves none.
 func (t *tx) note(ctx context.Context, first int) {
-	r, touched := t.audit.request, t.audit.touched
+	r, touched, action := t.audit.request, t.audit.touched, t.action()
 	t.audit.drop()
 	filed := t.filed[t.audited:]
 	t.audited = len(t.filed)
@@ -117,6 +153,7 @@ func (t *tx) note(ctx context.Context, first int) {
 	}
 	p := &pendingEntry{entry: r.entry(t.now, OutcomeDone), allocations: touched, group: first}
 	e := &p.entry
+	e.Action = action
 	for i := first; i < len(t.groups); i++ {
 		for _, op := range t.groups[i].Ops {
 			t.noteOp(ctx, e, op, first)
@@ -145,7 +182,7 @@ func (t *tx) note(ctx context.Context, first int) {
 }
 
 func (r *Request) entry(now time.Time, outcome string) AuditEntry {
-	return AuditEntry{Time: now, Request: r.ID, User: r.Caller.User, UserName: r.Caller.Name, Node: r.Node, Token: r.Token,
+	return AuditEntry{Time: now, Request: r.ID, User: r.Caller.User, UserName: r.Caller.Name, Node: r.Node, Token: r.Token, TokenName: r.TokenName,
 		From: r.From, Method: r.Method, Outcome: outcome}
 }
 
@@ -304,10 +341,7 @@ func (e *Engine) NoteRefused(ctx context.Context, refused error) error {
 	}
 	apply := func(t *tx) error {
 		entry := r.entry(t.now, OutcomeRefused)
-		entry.Message = refused.Error()
-		if len(entry.Message) > maxAuditText {
-			entry.Message = strings.ToValidUTF8(entry.Message[:maxAuditText], "") + "…"
-		}
+		entry.Message = bounded(refused.Error())
 		if r.Caller.Organization != "" {
 			entry.Organizations = []coordinator.OrganizationID{r.Caller.Organization}
 		}

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -192,5 +194,61 @@ func TestBoundJoinTokens(t *testing.T) {
 	}
 	if _, _, err := c.engine.CreateJoinToken(t.Context(), c.admin, NewJoinToken{Binding: auth.Binding{Definition: "none"}}); coordinator.ErrorKindOf(err) != coordinator.ErrNotFound {
 		t.Errorf("a definition that is not there: %v", err)
+	}
+}
+
+// TestAuditSaysWhatWasDoneAndWithWhichToken, in the words of the events and never with a secret.
+func TestAuditSaysWhatWasDoneAndWithWhichToken(t *testing.T) {
+	c := newCluster(t, store.NewMemory())
+	c.set(plainConfig)
+	c.join(newHost("n1", 4, nil))
+	text, rec, err := c.engine.CreateUserToken(t.Context(), c.admin, NewToken{Name: "laptop"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	who, err := c.engine.Authenticate(t.Context(), text)
+	if err != nil || who.Token != rec.ID || who.TokenName != "laptop" {
+		t.Fatalf("%+v, %v", who, err)
+	}
+	for _, g := range []string{"lab", "pool"} {
+		if _, err := c.engine.CreateGroup(t.Context(), c.admin, g, "", 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, yes := int32(5), true
+	mia, _ := c.user(NewUser{Name: "mia"})
+	for want, do := range map[string]func(ctx context.Context) error{
+		"node-draining by " + firstAdmin + " disk": func(ctx context.Context) error {
+			_, err := c.engine.SetScheduling(ctx, who, "n1", "drain", "disk", false)
+			return err
+		},
+		"may preempt pool; priority-set priority 5": func(ctx context.Context) error {
+			_, err := c.engine.UpdateGroup(ctx, who, UpdateGroup{Group: "lab", Priority: &p, Preempt: []string{"pool"}})
+			return err
+		},
+		"may preempt nobody": func(ctx context.Context) error {
+			_, err := c.engine.UpdateGroup(ctx, who, UpdateGroup{Group: "lab", NoPreempt: []string{"pool"}})
+			return err
+		},
+		"cluster-admin true": func(ctx context.Context) error {
+			_, err := c.engine.UpdateUser(ctx, who, UpdateUser{User: string(mia.ID), Admin: &yes})
+			return err
+		},
+	} {
+		ctx := WithRequest(t.Context(), Request{ID: want, Method: "X.Y", Caller: who.Principal, Token: who.Token, TokenName: who.TokenName})
+		if err := do(ctx); err != nil {
+			t.Fatalf("%s: %v", want, err)
+		}
+		list, _, err := c.engine.Audit(t.Context(), c.admin, AuditFilter{Method: "X.Y"}, Page{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := list[len(list)-1]
+		if e.Action != want || e.Token != rec.ID || e.TokenName != "laptop" {
+			t.Errorf("%+v, want %q", e, want)
+		}
+		if data, _ := json.Marshal(list); strings.Contains(string(data), text) || strings.Contains(string(data), text[len(text)-20:]) {
+			t.Error("the secret is in the log")
+		}
 	}
 }

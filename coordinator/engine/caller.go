@@ -13,8 +13,9 @@ import (
 // Caller is the authenticated user on whose behalf a method acts; the server fills it.
 type Caller struct {
 	auth.Principal
-	Token string // public id of the token that was shown
-	From  string // remote address, for events
+	Token     string // public id of the token that was shown
+	TokenName string // what its user calls it
+	From      string // remote address, for events
 	// Federate is the cluster id of the Federate that makes the request for the user; "" is the user directly.
 	Federate string
 	Force    bool // change replicas, which the next refresh overwrites

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
@@ -116,6 +117,9 @@ func (e *Engine) UpdateGroup(ctx context.Context, c Caller, in UpdateGroup) (out
 		for _, ref := range in.NoPreempt {
 			other := s.group(o.ID, ref)
 			preempts = slices.DeleteFunc(preempts, func(id coordinator.GroupID) bool { return id == other.ID })
+		}
+		if !slices.Equal(preempts, g.Preempts) {
+			t.did("may preempt %s", cmp.Or(strings.Join(s.groupView(&coordinator.Group{Organization: o.ID, Preempts: preempts}).PreemptNames, ", "), "nobody"))
 		}
 		g.Preempts = preempts
 		if in.Priority != nil {

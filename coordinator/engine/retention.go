@@ -29,7 +29,7 @@ func (e *Engine) sweep(ctx context.Context) {
 
 func (e *Engine) sweepOnce(ctx context.Context) error {
 	return errors.Join(e.expireWorkflows(ctx), e.expireEvents(ctx), e.expireAudit(ctx), e.expireRevisions(ctx), e.expireCalendar(ctx), e.expireOutput(ctx),
-		e.noteUse(ctx), e.forgetJoinTokens(ctx), e.forgetRevocations(ctx))
+		e.noteUse(ctx), e.forgetJoinTokens(ctx), e.forgetTokens(ctx), e.forgetRevocations(ctx))
 }
 
 // expireOutput removes output that is older than retention.logs.

@@ -54,7 +54,7 @@ func (t *tx) carryOut(ctx context.Context, c *command, full bool) error {
 func (t *tx) attempt(ctx context.Context, r *Request, apply func(*tx) error) error {
 	t.group()
 	groups, events, after, seq := len(t.groups), len(t.events), len(t.after), t.state.seq
-	t.audit.begin(r)
+	t.audit.begin(r, len(t.events))
 	err := apply(t)
 	if err != nil {
 		t.current = store.Group{}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -199,9 +200,11 @@ func (e *Engine) UpdateUser(ctx context.Context, c Caller, in UpdateUser) (out U
 		}
 		if in.UnixUser != nil {
 			u.UnixUser = *in.UnixUser
+			t.did("account %s", cmp.Or(u.UnixUser, "none"))
 		}
 		if in.Admin != nil {
 			u.Admin = *in.Admin
+			t.did("cluster-admin %v", u.Admin)
 		}
 		if in.Disabled != nil && *in.Disabled != u.Disabled {
 			u.Disabled = *in.Disabled

@@ -164,11 +164,17 @@ func (e *Engine) Authenticate(_ context.Context, token string) (Caller, error) {
 			WithHint("ask an owner of your organisation, or a cluster administrator")
 	}
 	rec.used.Store(now.Unix())
-	return Caller{Principal: owner.Principal, Token: rec.ID}, nil
+	return Caller{Principal: owner.Principal, Token: rec.ID, TokenName: rec.Name}, nil
 }
 
-// maxTokens bounds the tokens of one user.
+// maxTokens bounds the tokens of one user that count.
 const maxTokens = 50
+
+// Tokens that have expired stay in the list, so that it says what has become of them: some of each user, for some time.
+const (
+	keptExpired = 10
+	expiredStay = 30 * 24 * time.Hour
+)
 
 // TokenView is a token as its user may see it, without anything that opens a door.
 type TokenView struct {
@@ -189,6 +195,35 @@ func (s *state) tokensOf(id coordinator.UserID) []auth.UserToken {
 	}
 	slices.SortFunc(out, func(a, b auth.UserToken) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID)) })
 	return out
+}
+
+// tokenOf finds a user's token by its id, or by its name: one that counts before those of the name that have expired.
+func (s *state) tokenOf(id coordinator.UserID, ref string, now time.Time) (found *auth.UserToken) {
+	for _, rec := range s.tokensOf(id) {
+		if rec.ID == ref {
+			return &rec
+		}
+		if rec.Name == ref && ref != "" && (found == nil || !rec.Expired(now)) {
+			found = &rec
+		}
+	}
+	return found
+}
+
+// forgetTokens drops the tokens that expired long ago.
+func (e *Engine) forgetTokens(ctx context.Context) error {
+	return e.do(ctx, func(t *tx) error {
+		n := 0
+		for _, id := range sortedKeys(t.state.tokens) {
+			if rec := t.state.tokens[id]; rec.Expired(t.now.Add(-expiredStay)) {
+				t.dropToken(rec)
+				if n++; n%recordsAtOnce == 0 {
+					t.group()
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // NewToken asks for an API token. The user is named by id, or by name in the organisation; "" is the caller.
@@ -225,6 +260,7 @@ func (e *Engine) newToken(t *tx, u *coordinator.User, in NewToken) (string, Toke
 	const op = "create token"
 	have := t.state.tokensOf(u.ID)
 	expired := slices.DeleteFunc(slices.Clone(have), func(k auth.UserToken) bool { return !k.Expired(t.now) })
+	expired = expired[:max(len(expired)-keptExpired, 0)] // the oldest
 	for _, k := range have {
 		if in.Name != "" && k.Name == in.Name && !k.Expired(t.now) {
 			return "", TokenView{}, coordinator.Errorf(coordinator.ErrExists, op, "user %s has one of name %q", u.Name, in.Name)
@@ -239,7 +275,7 @@ func (e *Engine) newToken(t *tx, u *coordinator.User, in NewToken) (string, Toke
 	}
 	t.state.tokens[rec.ID] = rec
 	t.put(prefixToken+rec.ID, rec)
-	for _, old := range expired { // in their place
+	for _, old := range expired {
 		t.dropToken(old)
 	}
 	t.group()
@@ -295,15 +331,14 @@ func (e *Engine) RevokeUserToken(ctx context.Context, c Caller, organization, us
 				return err
 			}
 		}
-		for _, rec := range t.state.tokensOf(u.ID) {
-			if rec.ID == token || rec.Name == token && token != "" {
-				t.dropToken(rec)
-				t.group()
-				t.event(Event{Kind: "token-revoked", Subject: u.Name, Message: fmt.Sprintf("%s, by %s", rec.ID, c.Name)})
-				return nil
-			}
+		rec := t.state.tokenOf(u.ID, token, t.now)
+		if rec == nil {
+			return noSuch(op, "token", token)
 		}
-		return noSuch(op, "token", token)
+		t.dropToken(*rec)
+		t.group()
+		t.event(Event{Kind: "token-revoked", Subject: u.Name, Message: fmt.Sprintf("%s, by %s", rec.ID, c.Name)})
+		return nil
 	})
 }
 

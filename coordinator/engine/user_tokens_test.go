@@ -191,3 +191,68 @@ func TestJoin(t *testing.T) {
 		t.Errorf("%+v, %v", v, err)
 	}
 }
+
+// TestExpiredTokensStayInTheList until they are removed, or for thirty days; of one user at most ten.
+func TestExpiredTokensStayInTheList(t *testing.T) {
+	c := newCluster(t, store.NewMemory())
+	_, mia := c.user(NewUser{Name: "mia"})
+	tokens := func() (live, expired []string) {
+		t.Helper()
+		list, err := c.engine.UserTokens(t.Context(), mia, "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range list {
+			if v.Expired {
+				expired = append(expired, v.Name)
+			} else if v.Name != "" {
+				live = append(live, v.Name)
+			}
+		}
+		return live, expired
+	}
+	create := func(name string) {
+		t.Helper()
+		if _, _, err := c.engine.CreateUserToken(t.Context(), mia, NewToken{Name: name, TTL: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create("old")
+	c.ahead.Add(int64(2 * time.Hour))
+	create("new")
+	create("old") // the name is free again
+	if live, expired := tokens(); len(live) != 2 || len(expired) != 1 || expired[0] != "old" {
+		t.Errorf("%v, expired %v", live, expired)
+	}
+	if err := c.engine.RevokeUserToken(t.Context(), mia, "", "", "old"); err != nil {
+		t.Fatal(err)
+	}
+	if live, expired := tokens(); len(live) != 1 || len(expired) != 1 {
+		t.Errorf("of two of a name the one that counts goes first: %v, expired %v", live, expired)
+	}
+	if err := c.engine.RevokeUserToken(t.Context(), mia, "", "", "old"); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 15 {
+		create(fmt.Sprintf("t%02d", i))
+		c.ahead.Add(int64(2 * time.Hour))
+	}
+	create("last")
+	if live, expired := tokens(); len(live) != 1 || len(expired) != keptExpired || expired[0] != "t05" {
+		t.Errorf("%v, expired %v", live, expired)
+	}
+	c.ahead.Add(int64(expiredStay - 10*time.Hour))
+	if err := c.engine.sweepOnce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, expired := tokens(); len(expired) >= keptExpired || len(expired) == 0 {
+		t.Errorf("some are older than that, some not: %v", expired)
+	}
+	c.ahead.Add(int64(expiredStay))
+	if err := c.engine.sweepOnce(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if live, expired := tokens(); len(live)+len(expired) != 0 {
+		t.Errorf("%v, expired %v", live, expired)
+	}
+}

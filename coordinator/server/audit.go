@@ -36,6 +36,7 @@ func auditToProto(e engine.AuditEntry) *apiv1.AuditEntry {
 	return &apiv1.AuditEntry{
 		Time: stamp(e.Time), RequestId: e.Request, User: e.UserName, UserId: string(e.User), Node: string(e.Node), Token: e.Token, From: e.From,
 		Verb: e.Method, Object: e.Object, Name: e.Name, MoreRecords: count(e.More), Outcome: e.Outcome, Message: toValidUTF8(e.Message),
+		TokenName: toValidUTF8(e.TokenName), Action: toValidUTF8(e.Action),
 		Records: each(e.Records, func(r engine.AuditRecord) *apiv1.AuditRecord {
 			return &apiv1.AuditRecord{Key: r.Key, Before: r.Before, After: r.After}
 		}),

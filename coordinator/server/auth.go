@@ -89,7 +89,7 @@ func withRequest(ctx context.Context, rand io.Reader, method string, caller engi
 		from += " for Federate " + caller.Federate
 	}
 	return engine.WithRequest(ctx, engine.Request{
-		ID: id, Method: shortMethod(method), From: from, Caller: caller.Principal, Token: caller.Token}), nil
+		ID: id, Method: shortMethod(method), From: from, Caller: caller.Principal, Token: caller.Token, TokenName: caller.TokenName}), nil
 }
 
 func newRequestID(rand io.Reader) (string, error) {

@@ -183,6 +183,8 @@ type AuditEntry struct {
 	MoreRecords   uint32                 `protobuf:"varint,12,opt,name=more_records,json=moreRecords,proto3" json:"more_records,omitempty"` // beyond those listed
 	Outcome       string                 `protobuf:"bytes,13,opt,name=outcome,proto3" json:"outcome,omitempty"`                             // done, refused
 	Message       string                 `protobuf:"bytes,14,opt,name=message,proto3" json:"message,omitempty"`
+	TokenName     string                 `protobuf:"bytes,15,opt,name=token_name,json=tokenName,proto3" json:"token_name,omitempty"` // what its user calls the token that was shown
+	Action        string                 `protobuf:"bytes,16,opt,name=action,proto3" json:"action,omitempty"`                        // what was done, as the events of it say: "node-draining by ada disk", "priority-set priority 5"
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -315,6 +317,20 @@ func (x *AuditEntry) GetMessage() string {
 	return ""
 }
 
+func (x *AuditEntry) GetTokenName() string {
+	if x != nil {
+		return x.TokenName
+	}
+	return ""
+}
+
+func (x *AuditEntry) GetAction() string {
+	if x != nil {
+		return x.Action
+	}
+	return ""
+}
+
 // AuditRecord is one stored record by the sha256 (hex) of its bytes, "" where there is none.
 type AuditRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -392,7 +408,7 @@ const file_apiv1_audit_proto_rawDesc = "" +
 	"page_token\x18\a \x01(\tR\tpageToken\"o\n" +
 	"\x11ListAuditResponse\x122\n" +
 	"\aentries\x18\x01 \x03(\v2\x18.substrate.v1.AuditEntryR\aentries\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\x92\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc9\x03\n" +
 	"\n" +
 	"AuditEntry\x12.\n" +
 	"\x04time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x1d\n" +
@@ -410,7 +426,10 @@ const file_apiv1_audit_proto_rawDesc = "" +
 	"\arecords\x18\v \x03(\v2\x19.substrate.v1.AuditRecordR\arecords\x12!\n" +
 	"\fmore_records\x18\f \x01(\rR\vmoreRecords\x12\x18\n" +
 	"\aoutcome\x18\r \x01(\tR\aoutcome\x12\x18\n" +
-	"\amessage\x18\x0e \x01(\tR\amessage\"M\n" +
+	"\amessage\x18\x0e \x01(\tR\amessage\x12\x1d\n" +
+	"\n" +
+	"token_name\x18\x0f \x01(\tR\ttokenName\x12\x16\n" +
+	"\x06action\x18\x10 \x01(\tR\x06action\"M\n" +
 	"\vAuditRecord\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
 	"\x06before\x18\x02 \x01(\tR\x06before\x12\x14\n" +
