@@ -38,11 +38,14 @@ func (a *app) clusterStatus(ctx context.Context) error {
 	if s.GetConfigurationRevision() > 0 {
 		revision = number(s.GetConfigurationRevision())
 	}
-	fs := []field{
-		{"Cluster", s.GetClusterId()}, {"Version", s.GetVersion()}, {"Configuration", revision},
+	fs := []field{{"Cluster", s.GetClusterId()}, {"Version", s.GetVersion()}, {"Configuration", revision}}
+	if s.GetRole() == "federate" { // what follows is the sum of its clusters
+		fs = append(fs, field{"Role", "Federate"}, field{"Clusters", fmt.Sprintf("%d of %d ready", s.GetClustersReady(), s.GetClustersTotal())})
+	}
+	fs = append(fs, []field{
 		{"Nodes", fmt.Sprintf("%d of %d ready", s.GetNodesReady(), s.GetNodesTotal())},
 		{"Running", number(s.GetRunning())}, {"Waiting", number(s.GetWaiting())},
-	}
+	}...)
 	for _, w := range s.GetWarnings() {
 		fs = append(fs, field{"Warning", w})
 	}

@@ -266,6 +266,9 @@ func scoreFields(s *apiv1.ScoreWorkflowResponse) []field {
 
 func scoreCost(s *apiv1.ScoreWorkflowResponse) string {
 	if s.Cost == nil {
+		if s.GetCostNote() != "" {
+			return "unknown: " + s.GetCostNote()
+		}
 		return ""
 	}
 	return fmt.Sprintf("%.2f", s.GetCost())

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"substrate/coordinator"
@@ -21,6 +22,7 @@ const scorePrefix = "~score"
 type ScoreView struct {
 	federation.Score
 	Usable, Free coordinator.Hardware
+	CostNote     string // why the cost is not known
 }
 
 // ScoreWorkflow tells how a workflow would fare here, without starting it. What cannot be started is an answer, with
@@ -86,7 +88,8 @@ func (t *tx) score(op string, rec workflowRecord, most, open int) ScoreView {
 		}
 	}
 	v.ahead(t, env)
-	v.Cost, v.Startable = s.costOfAll(w), t.startable(w, env)
+	v.Cost, v.CostNote = s.costOfAll(w)
+	v.Startable = t.startable(w, env)
 	return v
 }
 
@@ -159,27 +162,32 @@ func (v *ScoreView) add(s *state, n *node) {
 	}
 }
 
-// costOfAll is what the longest run of all jobs costs where it is cheapest; nil when one has no price or no end.
-func (s *state) costOfAll(w *submission) *float64 {
+// costOfAll is what the longest run of all jobs costs where it is cheapest among the definitions that have a node for
+// it; nil, and why, when there is none, or one has no price or no end.
+func (s *state) costOfAll(w *submission) (*float64, string) {
 	sum := 0.0
 	for _, j := range w.jobs {
-		adm := s.admit(j)
-		if j.spec.Walltime == 0 || len(adm.admissible) == 0 {
-			return nil
+		if j.spec.Walltime == 0 {
+			return nil, "job " + j.spec.Name + " has no walltime"
 		}
-		price := math.Inf(1)
-		for _, d := range s.config.byCost {
-			if d.ID == adm.admissible[0] { // the cheapest comes first
-				price = costOf(d)
-				break
+		nodes := s.couldHold(j)
+		i := slices.IndexFunc(s.config.byCost, func(d *coordinator.Definition) bool { // the cheapest comes first
+			return slices.ContainsFunc(nodes, func(n *node) bool { return n.record.Definition == d.ID })
+		})
+		if i < 0 {
+			var admit []string
+			for _, d := range s.admit(j).admissible {
+				admit = append(admit, string(d))
 			}
+			return nil, fmt.Sprintf("no ready node could hold job %s; definitions that would admit it: %s", j.spec.Name, joined(admit))
+		}
+		price := costOf(s.config.byCost[i])
+		if math.IsInf(price, 0) {
+			return nil, fmt.Sprintf("definition %s has no costPerHour", s.config.byCost[i].ID)
 		}
 		sum += price * j.spec.Walltime.Hours() * float64(max(j.spec.Nodes, 1)) * float64(len(j.allocations))
 	}
-	if math.IsInf(sum, 0) {
-		return nil
-	}
-	return &sum
+	return &sum, ""
 }
 
 // startable asks the core whether each job that waits for no other would start now if it were alone; of an array, its

@@ -1,6 +1,7 @@
 package grant
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -77,4 +78,84 @@ func BenchmarkGrant(b *testing.B) {
 			}
 		})
 	}
+}
+
+// FuzzParseKey: a key that is read is its own thumbprint, and is read again from how it is written.
+func FuzzParseKey(f *testing.F) {
+	good, err := key(f).Marshal()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte("{}"))
+	f.Add([]byte(`{"kty":"OKP","crv":"Ed25519","x":"AA","d":"AA"}`))
+	f.Add([]byte(`{"kty":"oct","k":"AA"}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		k, err := ParseKey(data)
+		if err != nil {
+			return
+		}
+		text, err := k.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := ParseKey(text); err != nil || again.ID() != k.ID() {
+			t.Fatalf("%q: %v, %v", data, again, err)
+		}
+	})
+}
+
+// FuzzParseRing: the keys of a ring that is read are known by their thumbprints.
+func FuzzParseRing(f *testing.F) {
+	good, err := NewRing(key(f).Public()).Marshal()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte(`{"keys":[{"kty":"OKP","crv":"Ed25519","x":"AA","kid":"x"}]}`))
+	f.Add([]byte(`{"keys":null}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		ring, err := ParseRing(data)
+		if err != nil {
+			return
+		}
+		for id, public := range ring.keys {
+			if thumb, err := thumbprint(public); err != nil || thumb != id {
+				t.Fatalf("%q: %s, %v", data, thumb, err)
+			}
+		}
+	})
+}
+
+// FuzzVerifyChain: an exported history that was not the one that was signed does not hold.
+func FuzzVerifyChain(f *testing.F) {
+	k := key(f)
+	doc := first(f, 2)
+	jws := sign(f, k, doc)
+	delta, err := NewDelta(New(cluster, org), doc, jws)
+	if err != nil {
+		f.Fatal(err)
+	}
+	good, err := json.Marshal([]Delta{delta})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte("[]"))
+	f.Add([]byte(`[{"serial":1,"removed":[{"id":"x"}]}]`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var deltas []Delta
+		if json.Unmarshal(data, &deltas) != nil {
+			return
+		}
+		d, err := VerifyChain(NewRing(k.Public()), cluster, org, jws, deltas)
+		if err != nil {
+			return
+		}
+		raw, err := d.encode()
+		want, werr := doc.encode()
+		if err != nil || werr != nil || string(raw) != string(want) {
+			t.Fatalf("%q is the history of %q", data, raw)
+		}
+	})
 }

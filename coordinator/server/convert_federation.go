@@ -60,7 +60,7 @@ func scoreToProto(s engine.ScoreView) *apiv1.ScoreWorkflowResponse {
 	return &apiv1.ScoreWorkflowResponse{
 		Score: s.Score.Score, Ready: s.Ready, Running: s.Running, Ahead: s.Ahead, UsableNodes: s.UsableNodes,
 		Usable: capacityToProto(s.Usable), Free: capacityToProto(s.Free), Cost: s.Cost, Startable: s.Startable, Reason: s.Reason,
-		PrioritySha256: s.PrioritySHA256,
+		PrioritySha256: s.PrioritySHA256, CostNote: toValidUTF8(s.CostNote),
 	}
 }
 

@@ -51,7 +51,7 @@ func grantToProto(g engine.GrantView) *apiv1.Grant {
 
 func statusToProto(version string, s engine.StatusView) *apiv1.GetStatusResponse {
 	return &apiv1.GetStatusResponse{
-		Version: version, ClusterId: s.ClusterID, ConfigurationRevision: uint64(s.Revision),
+		Version: version, Role: "orchestrate", ClusterId: s.ClusterID, ConfigurationRevision: uint64(s.Revision),
 		NodesReady: count(s.NodesReady), NodesTotal: count(s.NodesTotal),
 		Waiting: count(s.Waiting), Running: count(s.Running), Warnings: s.Warnings,
 	}

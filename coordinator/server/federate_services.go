@@ -298,6 +298,29 @@ func (s pushedService) AppendProvisionerDefinitions(ctx context.Context, r *apiv
 	return &apiv1.AppendProvisionerDefinitionsResponse{Results: results, Clusters: outcomes}, nil
 }
 
+// GetStatus sums up what was last heard of the clusters: a Federate has no nodes.
+func (s pushedService) GetStatus(ctx context.Context, r *apiv1.GetStatusRequest) (*apiv1.GetStatusResponse, error) {
+	out, err := s.identityService.GetStatus(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	list, err := s.federate.shown(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out.Role, out.ClustersTotal = "federate", count(len(list))
+	for _, c := range list {
+		if c.GetState() == "ready" || c.GetState() == "drained" {
+			out.ClustersReady++
+		} else {
+			out.Warnings = append(out.Warnings, fmt.Sprintf("cluster %s is %s: %s", c.GetName(), c.GetState(), cmp.Or(c.GetError(), "no answer yet")))
+		}
+		out.NodesReady, out.NodesTotal = out.GetNodesReady()+c.GetNodesReady(), out.GetNodesTotal()+c.GetNodesTotal()
+		out.Waiting, out.Running = out.GetWaiting()+c.GetWaiting(), out.GetRunning()+c.GetRunning()
+	}
+	return out, nil
+}
+
 // clusterService is Clusters: on a Federate its clusters, on another cluster its Federate.
 type clusterService struct {
 	apiv1.UnimplementedClustersServer

@@ -211,12 +211,18 @@ func (s *site) serveFederation(address string, run func(func() error)) *grpc.Ser
 // client is the API with a token.
 func (s *site) client(token string) *clients {
 	s.t.Helper()
+	conn := s.dial(token)
+	return &clients{apiv1.NewConfigClient(conn), apiv1.NewWorkflowsClient(conn), apiv1.NewIdentityClient(conn), apiv1.NewClustersClient(conn)}
+}
+
+func (s *site) dial(token string) *grpc.ClientConn {
+	s.t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+s.api, grpc.WithTransportCredentials(insecureCredentials()), grpc.WithPerRPCCredentials(bearerCreds(token)))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = conn.Close() })
-	return &clients{apiv1.NewConfigClient(conn), apiv1.NewWorkflowsClient(conn), apiv1.NewIdentityClient(conn), apiv1.NewClustersClient(conn)}
+	return conn
 }
 
 func (s *site) admin() *clients {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
 
+	"substrate/coordinator"
 	"substrate/coordinator/engine"
 	"substrate/proto/apiv1"
 )
@@ -170,4 +173,48 @@ func cmpHeader(h string) string {
 		return "Accept: */*"
 	}
 	return h
+}
+
+// FuzzQuery: whatever a query holds, it is understood or refused as invalid.
+func FuzzQuery(f *testing.F) {
+	for _, q := range []string{"page_size=1", "pagesize=1", "page_token.x=1", "labels[a]=b", "a.b.c=", "=", "page_size[=1", "%5b=1", "node=x"} {
+		f.Add(q)
+	}
+	d := (&apiv1.ListUsersRequest{}).ProtoReflect().Descriptor()
+	f.Fuzz(func(t *testing.T, raw string) {
+		query, err := url.ParseQuery(raw)
+		if err != nil {
+			return
+		}
+		ctx := context.WithValue(t.Context(), askedKey{}, asked{query: query, path: map[string]string{"organization": "lab"}})
+		err = checkQuery(ctx, apiv1.Identity_ListUsers_FullMethodName, &apiv1.ListUsersRequest{})
+		if err != nil && coordinator.ErrorKindOf(err) != coordinator.ErrInvalid {
+			t.Fatal(err)
+		}
+		for name := range query {
+			if err == nil && !resolves(d, name, map[string]string{"organization": "lab"}) {
+				t.Fatalf("%q passed", name)
+			}
+		}
+	})
+}
+
+// FuzzForwardedFor: what clients and proxies write of where a request comes from gives an address that was named, and one
+// that was not vouched for by a trusted proxy never.
+func FuzzForwardedFor(f *testing.F) {
+	f.Add("10.0.0.1", "1.2.3.4, 10.0.0.2")
+	f.Add("10.0.0.1", "nonsense")
+	f.Add("8.8.8.8", "1.2.3.4")
+	f.Add("::ffff:10.0.0.1%eth0", ",,,")
+	trusted := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	f.Fuzz(func(t *testing.T, peer, header string) {
+		hops := strings.Split(header, ",")
+		got := behind(peer, hops, trusted)
+		if got != peer && !slices.Contains(hops, got) {
+			t.Fatalf("%q from %q behind %q", got, header, peer)
+		}
+		if addr, err := netip.ParseAddr(peer); got != peer && (err != nil || !trusted[0].Contains(addr.Unmap().WithZone(""))) {
+			t.Fatalf("%q was believed", peer)
+		}
+	})
 }

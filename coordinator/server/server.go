@@ -75,15 +75,17 @@ func NewAPI(e Engine, o APIOptions) (*API, error) {
 		pipe: newPipe(), gate: g, pages: o.Pages, stopped: make(chan struct{}),
 	}
 	apiv1.RegisterConfigServer(a.grpc, configService{engine: e, plans: e})
-	apiv1.RegisterNodesServer(a.grpc, nodeService{engine: e, tokens: e, definitions: e})
+	nodes := nodeService{engine: e, tokens: e, definitions: e}
 	local := workflowService{engine: e, queue: e, streams: e, scores: e}
 	identity := identityService{organizations: e, groups: e, users: e, members: e, tokens: e, grants: e, queue: e, version: o.Version}
 	if o.Federate != nil {
 		apiv1.RegisterWorkflowsServer(a.grpc, routedService{federate: o.Federate, local: local})
 		apiv1.RegisterIdentityServer(a.grpc, pushedService{identity, o.Federate})
+		apiv1.RegisterNodesServer(a.grpc, nodelessService{nodeService: nodes})
 	} else {
 		apiv1.RegisterWorkflowsServer(a.grpc, local)
 		apiv1.RegisterIdentityServer(a.grpc, identity)
+		apiv1.RegisterNodesServer(a.grpc, nodes)
 	}
 	apiv1.RegisterReservationsServer(a.grpc, reservationService{engine: e})
 	apiv1.RegisterMaintenanceServer(a.grpc, maintenanceService{engine: e})

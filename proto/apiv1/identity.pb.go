@@ -2463,6 +2463,9 @@ type GetStatusResponse struct {
 	Waiting               uint32                 `protobuf:"varint,6,opt,name=waiting,proto3" json:"waiting,omitempty"`
 	Running               uint32                 `protobuf:"varint,7,opt,name=running,proto3" json:"running,omitempty"`
 	Warnings              []string               `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Role                  string                 `protobuf:"bytes,9,opt,name=role,proto3" json:"role,omitempty"` // orchestrate, federate: of the latter, nodes and work are those of its clusters as last heard of
+	ClustersReady         uint32                 `protobuf:"varint,10,opt,name=clusters_ready,json=clustersReady,proto3" json:"clusters_ready,omitempty"`
+	ClustersTotal         uint32                 `protobuf:"varint,11,opt,name=clusters_total,json=clustersTotal,proto3" json:"clusters_total,omitempty"`
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -2551,6 +2554,27 @@ func (x *GetStatusResponse) GetWarnings() []string {
 		return x.Warnings
 	}
 	return nil
+}
+
+func (x *GetStatusResponse) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *GetStatusResponse) GetClustersReady() uint32 {
+	if x != nil {
+		return x.ClustersReady
+	}
+	return 0
+}
+
+func (x *GetStatusResponse) GetClustersTotal() uint32 {
+	if x != nil {
+		return x.ClustersTotal
+	}
+	return 0
 }
 
 type AppendProvisionerDefinitionsResponse_Result struct {
@@ -2817,7 +2841,7 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\"\x12\n" +
-	"\x10GetStatusRequest\"\x95\x02\n" +
+	"\x10GetStatusRequest\"\xf7\x02\n" +
 	"\x11GetStatusResponse\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x1d\n" +
 	"\n" +
@@ -2829,7 +2853,11 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"nodesTotal\x12\x18\n" +
 	"\awaiting\x18\x06 \x01(\rR\awaiting\x12\x18\n" +
 	"\arunning\x18\a \x01(\rR\arunning\x12\x1a\n" +
-	"\bwarnings\x18\b \x03(\tR\bwarnings2\xfb\r\n" +
+	"\bwarnings\x18\b \x03(\tR\bwarnings\x12\x12\n" +
+	"\x04role\x18\t \x01(\tR\x04role\x12%\n" +
+	"\x0eclusters_ready\x18\n" +
+	" \x01(\rR\rclustersReady\x12%\n" +
+	"\x0eclusters_total\x18\v \x01(\rR\rclustersTotal2\xfb\r\n" +
 	"\bIdentity\x12C\n" +
 	"\x06WhoAmI\x12\x1b.substrate.v1.WhoAmIRequest\x1a\x1c.substrate.v1.WhoAmIResponse\x12d\n" +
 	"\x11ListOrganizations\x12&.substrate.v1.ListOrganizationsRequest\x1a'.substrate.v1.ListOrganizationsResponse\x12Y\n" +

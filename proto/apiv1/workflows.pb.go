@@ -834,6 +834,7 @@ type ScoreWorkflowResponse struct {
 	Reason         string                 `protobuf:"bytes,10,opt,name=reason,proto3" json:"reason,omitempty"`                                       // why it could not be started there; "" when it could
 	PrioritySha256 string                 `protobuf:"bytes,11,opt,name=priority_sha256,json=prioritySha256,proto3" json:"priority_sha256,omitempty"` // of the expression
 	Candidates     []*Candidate           `protobuf:"bytes,12,rep,name=candidates,proto3" json:"candidates,omitempty"`                               // on a Federate: all clusters, in the order they would be tried; the rest is the first's
+	CostNote       string                 `protobuf:"bytes,13,opt,name=cost_note,json=costNote,proto3" json:"cost_note,omitempty"`                   // why there is no cost
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -950,6 +951,13 @@ func (x *ScoreWorkflowResponse) GetCandidates() []*Candidate {
 		return x.Candidates
 	}
 	return nil
+}
+
+func (x *ScoreWorkflowResponse) GetCostNote() string {
+	if x != nil {
+		return x.CostNote
+	}
+	return ""
 }
 
 type Job struct {
@@ -2458,7 +2466,7 @@ const file_apiv1_workflows_proto_rawDesc = "" +
 	"\tCandidate\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x129\n" +
 	"\x05score\x18\x02 \x01(\v2#.substrate.v1.ScoreWorkflowResponseR\x05score\x12\x18\n" +
-	"\askipped\x18\x03 \x01(\tR\askipped\"\xac\x03\n" +
+	"\askipped\x18\x03 \x01(\tR\askipped\"\xc9\x03\n" +
 	"\x15ScoreWorkflowResponse\x12\x14\n" +
 	"\x05score\x18\x01 \x01(\x01R\x05score\x12\x14\n" +
 	"\x05ready\x18\x02 \x01(\rR\x05ready\x12\x18\n" +
@@ -2474,7 +2482,8 @@ const file_apiv1_workflows_proto_rawDesc = "" +
 	"\x0fpriority_sha256\x18\v \x01(\tR\x0eprioritySha256\x127\n" +
 	"\n" +
 	"candidates\x18\f \x03(\v2\x17.substrate.v1.CandidateR\n" +
-	"candidatesB\a\n" +
+	"candidates\x12\x1b\n" +
+	"\tcost_note\x18\r \x01(\tR\bcostNoteB\a\n" +
 	"\x05_cost\"\x8f\a\n" +
 	"\x03Job\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
