@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"substrate/coordinator/dispatch"
 )
@@ -14,6 +15,7 @@ type Backend struct {
 	account account
 	answers answers
 	report  dispatch.Report
+	listed  atomic.Int64 // jobs, the last time that all were asked for
 }
 
 // account is who our commands run as.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -19,6 +20,8 @@ const noHistory = "not configured to maintain job history"
 const (
 	argumentsLimit = transport.ArgsLimit / 2
 	oneByOne       = 1000
+	// namedCost is how many jobs a server lists while it looks one up that is named: 0.08 ms and 3.5 ms.
+	namedCost = 40
 )
 
 // delimiter stands in no value: it is drawn anew for each call.
@@ -94,7 +97,7 @@ func (b *Backend) complete(op string, r transport.Result) error {
 	return nil
 }
 
-// FindMany asks once for all jobs and picks those that are wanted.
+// FindMany asks once: for all jobs, of which it picks those that are wanted, or for those alone where the server remembers many more.
 func (b *Backend) FindMany(ctx context.Context, ids []dispatch.ObjectID) (map[dispatch.ObjectID]dispatch.Observation, error) {
 	op := fmt.Sprintf("inspect %d jobs", len(ids))
 	want := map[string]bool{}
@@ -123,8 +126,23 @@ func (b *Backend) FindMany(ctx context.Context, ids []dispatch.ObjectID) (map[di
 
 // all is a listing of the complex's jobs: at once, else those that are wanted by their names, else each of them alone.
 func (b *Backend) all(ctx context.Context, op string, keep func(*record) bool, want map[string]bool) ([]record, error) {
-	list, err := b.list(ctx, op, keep)
-	if err == nil || ctx.Err() != nil || errors.Is(err, dispatch.ErrDenied) || connection(err) {
+	done := func(err error) bool {
+		return err == nil || ctx.Err() != nil || errors.Is(err, dispatch.ErrDenied) || connection(err)
+	}
+	if want != nil && int64(len(want))*namedCost < b.listed.Load() {
+		if list, err := b.named(ctx, op, keep, slices.Sorted(maps.Keys(want))); done(err) {
+			return list, err
+		}
+	}
+	listed := int64(0)
+	list, err := b.list(ctx, op, func(r *record) bool {
+		listed++
+		return keep(r)
+	})
+	if err == nil {
+		b.listed.Store(listed)
+	}
+	if done(err) {
 		return list, err
 	}
 	if want == nil {
@@ -132,11 +150,7 @@ func (b *Backend) all(ctx context.Context, op string, keep func(*record) bool, w
 			return nil, err
 		}
 	}
-	ids := make([]string, 0, len(want))
-	for id := range want {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
+	ids := slices.Sorted(maps.Keys(want))
 	if list, err = b.named(ctx, op, keep, ids); err == nil || len(ids) > oneByOne {
 		return list, err
 	}

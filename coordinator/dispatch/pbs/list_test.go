@@ -123,6 +123,32 @@ func TestFallbacks(t *testing.T) {
 	}
 }
 
+// TestFewOfMany: where the server remembers many jobs, a few are asked for by name.
+func TestFewOfMany(t *testing.T) {
+	b, s := bare(t, func(line string, _ transport.Command) (transport.Result, error) {
+		if line == "qstat -x -f -F dsv -D @n@ 44.vm 99999.vm" {
+			return said(153, asLine("44.vm", "Q"), "qstat: Unknown Job Id 99999.vm")
+		}
+		return transport.Result{Stdout: listing2000(t)}, nil
+	})
+	if _, err := b.Find(t.Context(), dispatch.Ref{Job: "none"}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := b.FindMany(t.Context(), []dispatch.ObjectID{"44.vm", "99999.vm"})
+	if err != nil || len(got) != 1 || len(s.lines) != 2 {
+		t.Errorf("found %v, %v, by %v", got, err, s.lines)
+	}
+	many := make([]dispatch.ObjectID, 0, 100)
+	for n := range 100 {
+		many = append(many, dispatch.ObjectID(fmt.Sprintf("%d.vm", 43+n)))
+	}
+	s.lines = nil
+	b.opt.Runner = s
+	if got, err := b.FindMany(t.Context(), many); err != nil || len(got) != 100 || s.lines[0] != "qstat -x -f -F json" {
+		t.Errorf("found %d, %v, by %v", len(got), err, s.lines)
+	}
+}
+
 // TestSubmission is what qsub is given.
 func TestSubmission(t *testing.T) {
 	b, _ := bare(t, nil)
