@@ -46,6 +46,9 @@ type runner struct {
 	operator bool
 }
 
+// unreachable is the status of a command for a job whose node the server does not reach.
+const unreachable = 222
+
 func newRunner(r pbs.Runner) *runner {
 	return &runner{Runner: r, calls: map[string]int{}, errLost: errors.New("the reply is lost")}
 }
@@ -76,6 +79,11 @@ func (r *runner) Run(ctx context.Context, c transport.Command) (transport.Result
 		return lost, r.errLost
 	case !changes || lose == nil:
 		result, err := r.Runner.Run(ctx, c)
+		// An owner tries again to stop what is on a lost node, until the server has given that up.
+		for try := 0; program == "qdel" && result.Exit == unreachable && try < 200; try++ {
+			time.Sleep(100 * time.Millisecond)
+			result, err = r.Runner.Run(ctx, c)
+		}
 		if err == nil && r.crashes(3) && program == "qalter" {
 			return lost, r.errLost
 		}
