@@ -437,7 +437,7 @@ func (s *stage) fault(verb string, words []string, rest string) error {
 
 func (s *stage) wait(id, attribute, value string) error {
 	last := ""
-	for range 600 {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		out := s.peer.Run("root", "qstat", "-x", "-f", "-w", id)
 		last = ""
 		for l := range strings.Lines(out.Stdout) {

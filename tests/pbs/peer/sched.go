@@ -12,6 +12,8 @@ import (
 // schedule is one cycle: every queued job is started or told why not.
 func (s *server) schedule(at time.Time) {
 	s.dirty, s.cycled = false, at
+	s.stopped = at.Unix() + s.st.Ahead
+	defer func() { s.stopped = 0 }()
 	if s.setting("scheduling", "True") != "True" || s.st.SchedDead {
 		return
 	}

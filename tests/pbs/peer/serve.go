@@ -20,7 +20,8 @@ type server struct {
 	mu      sync.Mutex
 	st      state
 	jobs    map[string]*job
-	dirty   bool // a scheduling cycle is due
+	dirty   bool  // a scheduling cycle is due
+	stopped int64 // the time of the cycle that is going on, which is one for all it starts; 0: none is
 	cycled  time.Time
 	polled  time.Time
 	started time.Time
@@ -234,7 +235,12 @@ func (s *server) forget(j *job) {
 	}
 }
 
-func (s *server) clock() int64 { return time.Now().Unix() + s.st.Ahead }
+func (s *server) clock() int64 {
+	if s.stopped != 0 {
+		return s.stopped
+	}
+	return time.Now().Unix() + s.st.Ahead
+}
 
 func (s *server) millis() int64 { return time.Now().UnixMilli() }
 
