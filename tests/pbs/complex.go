@@ -368,15 +368,19 @@ func (p *Peer) Scheduler(on bool) {
 // Cycle makes the scheduler look now.
 func (p *Peer) Cycle() { p.control(order{Text: "cycle"}) }
 
-// Sessions are the leaders of the jobs' processes that live, by the job's key and run ("12.1").
+// Sessions are the sessions of jobs with processes that live, by the job's key and run ("12.1").
 func (p *Peer) Sessions() map[string]int {
+	alive := map[int]bool{}
+	for _, proc := range processes() {
+		alive[proc.session] = true
+	}
 	out := map[string]int{}
 	paths, _ := filepath.Glob(filepath.Join(p.dir, "mom", "*", "session"))
 	for _, path := range paths {
 		data, err := os.ReadFile(path)
-		pid, err2 := strconv.Atoi(string(data))
-		if err == nil && err2 == nil && syscall.Kill(pid, 0) == nil {
-			out[filepath.Base(filepath.Dir(path))] = pid
+		session, err2 := strconv.Atoi(string(data))
+		if err == nil && err2 == nil && alive[session] {
+			out[filepath.Base(filepath.Dir(path))] = session
 		}
 	}
 	return out
@@ -385,15 +389,18 @@ func (p *Peer) Sessions() map[string]int {
 // remove ends the complex and everything that it started.
 func (p *Peer) remove() {
 	p.stop(syscall.SIGKILL)
-	sessions := p.Sessions()
-	for _, key := range slices.Sorted(maps.Keys(sessions)) {
-		killSession(sessions[key])
-	}
-	for range 100 {
-		if len(p.Sessions()) == 0 && !p.shepherds() {
+	// A shepherd that was about to start its job may still do so: until none is left.
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		sessions := p.Sessions()
+		for _, key := range slices.Sorted(maps.Keys(sessions)) {
+			killSession(sessions[key])
+		}
+		if len(sessions) == 0 && !p.shepherds() {
 			break
 		}
-		time.Sleep(10 * time.Millisecond)
+	}
+	if p.shepherds() || len(p.Sessions()) > 0 {
+		p.t.Errorf("processes of the complex are left: %v", p.Sessions())
 	}
 	if err := os.RemoveAll(p.dir); err != nil {
 		p.t.Errorf("cannot remove the complex: %v", err)
@@ -402,23 +409,24 @@ func (p *Peer) remove() {
 
 // shepherds tells whether processes that watch over a job are left.
 func (p *Peer) shepherds() bool {
-	paths, _ := filepath.Glob(filepath.Join(p.dir, "mom", "*", "shepherd"))
-	for _, path := range paths {
-		data, err := os.ReadFile(path)
-		pid, err2 := strconv.Atoi(string(data))
-		if err == nil && err2 == nil && syscall.Kill(pid, 0) == nil {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(processes(), func(proc process) bool {
+		return strings.Contains(proc.command, "shepherd\x00"+p.dir+"/")
+	})
 }
 
-// killSession kills the processes of a session.
-func killSession(session int) {
+// process is a line of the system's list.
+type process struct {
+	pid, session int
+	command      string // arguments, each with a zero behind it
+}
+
+// processes are all that live; a zombie does not.
+func processes() []process {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return
+		return nil
 	}
+	var out []process
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
 		if err != nil {
@@ -426,11 +434,24 @@ func killSession(session int) {
 		}
 		data, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
 		if err != nil {
-			continue
+			continue // gone by now
 		}
 		f := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-		if len(f) > 3 && f[3] == strconv.Itoa(session) {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may be gone by now
+		if len(f) < 4 || f[0] == "Z" {
+			continue
+		}
+		session, _ := strconv.Atoi(f[3])
+		command, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		out = append(out, process{pid, session, string(command)})
+	}
+	return out
+}
+
+// killSession kills the processes of a session.
+func killSession(session int) {
+	for _, proc := range processes() {
+		if proc.session == session {
+			_ = syscall.Kill(proc.pid, syscall.SIGKILL) // it may be gone by now
 		}
 	}
 }

@@ -367,6 +367,29 @@ func TestLeftChildren(t *testing.T) {
 	}
 }
 
+// TestNothingIsLeft: a job whose shell died and whose program does not mind TERM ends with its complex.
+func TestNothingIsLeft(t *testing.T) {
+	var dir string
+	t.Run("complex", func(t *testing.T) {
+		p := Start(t, Options{Second: time.Second})
+		dir = p.Dir()
+		t.Chdir(t.TempDir())
+		if err := os.WriteFile("j.sh", []byte("#!/bin/bash\ntrap '' TERM\ntouch $PBS_O_WORKDIR/ready\nwhile :; do sleep 0.2; done\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		p.sub(t, "j.sh")
+		until(t, "it runs", func() bool { _, err := os.Stat("ready"); return err == nil })
+		if out := p.Run("", "qdel", "0"); out.Code != 0 {
+			t.Fatalf("%+v", out)
+		}
+	})
+	for _, proc := range processes() {
+		if strings.Contains(proc.command, dir+"/") {
+			t.Errorf("%d lives: %q", proc.pid, proc.command)
+		}
+	}
+}
+
 func TestLaterClientPrintsOneOfMany(t *testing.T) {
 	p := Start(t, Options{LaterClient: true})
 	t.Chdir(t.TempDir())
