@@ -28,13 +28,14 @@ type record struct {
 
 // owner follows the contract with the package's pure decisions. It dies at any step, and goes on with what was written.
 type owner struct {
-	t      *rapid.T
-	c      *memory.Cluster
-	clock  *memory.Clock
-	b      dispatch.Backend
-	books  map[dispatch.JobID]record
-	budget int // steps until it dies; below 0: it does not
-	dead   bool
+	t       *rapid.T
+	c       *memory.Cluster
+	clock   *memory.Clock
+	b       dispatch.Backend
+	books   map[dispatch.JobID]record
+	bounded bool // it is known how late a call may land
+	budget  int  // steps until it dies; below 0: it does not
+	dead    bool
 }
 
 type crash struct{}
@@ -108,6 +109,9 @@ func (o *owner) job(r record) {
 	switch {
 	case err != nil:
 		o.expect("find", err, dispatch.ErrUnavailable)
+	case r.stop && r.result == "" && r.book.Object == "": // there may never be one
+		r.result = dispatch.StateCancelled.String()
+		o.write(r)
 	case r.result != "":
 		o.close(r, found)
 	default:
@@ -273,45 +277,71 @@ func TestOwnerRunsOnce(t *testing.T) {
 
 func ownerRunsOnce(t *rapid.T, options memory.Options) {
 	clock := memory.NewClock(time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC))
-	o := &owner{t: t, c: memory.New(clock, options), clock: clock, books: map[dispatch.JobID]record{}}
+	o := &owner{t: t, c: memory.New(clock, options), clock: clock, bounded: options.CallBound > 0, books: map[dispatch.JobID]record{}}
 	o.restart()
+	for range rapid.IntRange(1, 3).Draw(t, "jobs") {
+		o.accept(t)
+	}
 	t.Repeat(o.actions(options))
 	o.finish()
 }
 
-func (o *owner) actions(options memory.Options) map[string]func(*rapid.T) {
-	seconds := func(t *rapid.T, most int) time.Duration {
-		return time.Duration(rapid.IntRange(1, most).Draw(t, "seconds")) * time.Second
+func (o *owner) accept(t *rapid.T) {
+	id := dispatch.JobID(fmt.Sprintf("j%d", len(o.books)))
+	spec := dispatch.Spec{Ref: dispatch.Ref{Job: id, Submission: 1, Attempt: 1}, Nodes: rapid.Uint32Range(1, 2).Draw(t, "nodes"), Cores: 2,
+		Script: fmt.Sprintf("#!/bin/sh\nsleep %d\nexit %d\n", rapid.IntRange(5, 600).Draw(t, "seconds"), rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "code"))}
+	o.books[id] = record{spec: spec, book: dispatch.Book{Job: id, Attempt: 1}}
+}
+
+// pass lets time go by with the owner's turns in it.
+func (o *owner) pass(t *rapid.T, most int) {
+	for range rapid.IntRange(1, most).Draw(t, "turns") {
+		_ = o.clock.Sleep(context.Background(), time.Duration(rapid.IntRange(1, 30).Draw(t, "seconds"))*time.Second)
+		o.turn()
+		o.check()
 	}
-	node := func(t *rapid.T) string { return rapid.SampledFrom(o.c.Nodes()).Draw(t, "node") }
+}
+
+func (o *owner) actions(options memory.Options) map[string]func(*rapid.T) {
 	job := func(t *rapid.T) record {
-		if len(o.books) == 0 {
-			t.Skip("no job")
-		}
 		return o.books[rapid.SampledFrom(slices.Sorted(maps.Keys(o.books))).Draw(t, "job")]
 	}
-	pass := func(t *rapid.T) {
-		_ = o.clock.Sleep(context.Background(), seconds(t, 50))
+	node := func(t *rapid.T) string { // one that a job runs on, most of the time
+		if on := job(t).track.Last.Nodes; len(on) > 0 {
+			return on[0]
+		}
+		return rapid.SampledFrom(o.c.Nodes()).Draw(t, "node")
+	}
+	lose := func(l memory.Loss) {
+		o.c.LoseReply(l)
 		o.turn()
 	}
+	hold := func(t *rapid.T, f func(dispatch.Holder, dispatch.ObjectID, dispatch.Instance) error) {
+		if h, can := o.b.(dispatch.Holder); can {
+			_ = f(h, job(t).book.Object, dispatch.Instance(rapid.IntRange(1, 3).Draw(t, "instance")))
+		}
+	}
 	return map[string]func(*rapid.T){
-		"":      func(t *rapid.T) { o.check() },
-		"pass":  pass,
-		"pass2": pass,
-		"turn":  func(*rapid.T) { o.turn() },
-		"accept": func(t *rapid.T) {
-			id := dispatch.JobID(fmt.Sprintf("j%d", len(o.books)))
-			spec := dispatch.Spec{Ref: dispatch.Ref{Job: id, Submission: 1, Attempt: 1}, Nodes: rapid.Uint32Range(1, 2).Draw(t, "nodes"), Cores: 2,
-				Script: fmt.Sprintf("#!/bin/sh\nsleep %d\nexit %d\n", seconds(t, 120)/time.Second, rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "code"))}
-			o.books[id] = record{spec: spec, book: dispatch.Book{Job: id, Attempt: 1}}
-		},
+		"":          func(*rapid.T) { o.check() },
+		"pass":      func(t *rapid.T) { o.pass(t, 3) },
+		"pass more": func(t *rapid.T) { o.pass(t, 6) },
+		"pass long": func(t *rapid.T) { o.pass(t, 15) },
+		"accept":    func(t *rapid.T) { o.accept(t) },
 		"die":       func(t *rapid.T) { o.budget = rapid.IntRange(0, 25).Draw(t, "steps"); o.turn() },
 		"restart":   func(*rapid.T) { o.restart(); o.turn() },
 		"cut":       func(*rapid.T) { o.c.Unavailable(true); o.turn() },
 		"mend":      func(*rapid.T) { o.c.Unavailable(false) },
-		"lose":      func(t *rapid.T) { o.c.LoseReply(memory.Loss{}); o.turn() },
-		"lose all":  func(t *rapid.T) { o.c.LoseReply(memory.Loss{Never: true}); o.turn() },
-		"lose late": func(t *rapid.T) { o.c.LoseReply(memory.Loss{After: seconds(t, 60)}); o.turn() },
+		"lose":      func(*rapid.T) { lose(memory.Loss{}) },
+		"lose all":  func(*rapid.T) { lose(memory.Loss{Never: true}) },
+		"lose late": func(t *rapid.T) {
+			lose(memory.Loss{After: time.Duration(rapid.IntRange(1, 60).Draw(t, "seconds")) * time.Second})
+		},
+		"preempt":    func(t *rapid.T) { _ = o.c.End(job(t).book.Object, dispatch.CausePreempted) },
+		"operator":   func(t *rapid.T) { _ = o.c.OperatorHold(job(t).book.Object, rapid.Bool().Draw(t, "on")) },
+		"requeue":    func(t *rapid.T) { r := job(t); o.alive(func() { o.requeue(r) }) },
+		"half of it": func(t *rapid.T) { o.c.CrashRequeue(rapid.IntRange(1, 3).Draw(t, "step")) },
+		"kill":       func(t *rapid.T) { _ = o.c.Kill(node(t)) },
+		"up":         func(t *rapid.T) { _ = o.c.Up(rapid.SampledFrom(o.c.Nodes()).Draw(t, "node")) },
 		"down": func(t *rapid.T) {
 			if n := node(t); options.NativeRequeue || o.c.Truth("").Armed {
 				_ = o.c.Kill(n) // the system itself would run it twice
@@ -319,28 +349,20 @@ func (o *owner) actions(options memory.Options) map[string]func(*rapid.T) {
 				_ = o.c.Down(n)
 			}
 		},
-		"kill":    func(t *rapid.T) { _ = o.c.Kill(node(t)) },
-		"up":      func(t *rapid.T) { _ = o.c.Up(node(t)) },
-		"preempt": func(t *rapid.T) { _ = o.c.End(job(t).book.Object, dispatch.CausePreempted) },
-		"operator": func(t *rapid.T) {
-			_ = o.c.OperatorHold(job(t).book.Object, rapid.Bool().Draw(t, "on"))
-		},
 		"stop": func(t *rapid.T) {
 			r := job(t)
 			r.stop = true
 			o.books[r.spec.Ref.Job] = r
 		},
-		"requeue":       func(t *rapid.T) { r := job(t); o.alive(func() { o.requeue(r) }) },
-		"requeue crash": func(t *rapid.T) { o.c.CrashRequeue(rapid.IntRange(1, 3).Draw(t, "step")) },
 		"hold": func(t *rapid.T) {
-			if h, can := o.b.(dispatch.Holder); can {
-				_ = h.Hold(context.Background(), job(t).book.Object, dispatch.Instance(rapid.IntRange(1, 9).Draw(t, "instance")))
-			}
+			hold(t, func(h dispatch.Holder, id dispatch.ObjectID, n dispatch.Instance) error {
+				return h.Hold(context.Background(), id, n)
+			})
 		},
 		"release": func(t *rapid.T) {
-			if h, can := o.b.(dispatch.Holder); can {
-				_ = h.Release(context.Background(), job(t).book.Object, dispatch.Instance(rapid.IntRange(1, 9).Draw(t, "instance")))
-			}
+			hold(t, func(h dispatch.Holder, id dispatch.ObjectID, n dispatch.Instance) error {
+				return h.Release(context.Background(), id, n)
+			})
 		},
 	}
 }
@@ -354,6 +376,12 @@ func (o *owner) check() {
 		}
 		if len(truth.Open) > 1 {
 			o.t.Fatalf("%s has the open gates %v", job, truth.Open)
+		}
+		if len(truth.Same) > 0 {
+			o.t.Fatalf("%s was submitted twice under one number: %v", job, truth.Same)
+		}
+		if o.bounded && len(truth.Waiting) > 1 {
+			o.t.Fatalf("%s waits behind several gates, though it is known when a call lands no more: %v", job, truth.Waiting)
 		}
 	}
 }

@@ -14,7 +14,8 @@ func shapes() map[string]struct {
 	options memory.Options
 	must    []string
 } {
-	noComments, noAccounting, native, untried := memory.Slurm(), memory.Slurm(), memory.PBS(), memory.Slurm()
+	noComments, noAccounting, native, untried, patient := memory.Slurm(), memory.Slurm(), memory.PBS(), memory.Slurm(), memory.Slurm()
+	patient.GiveUp = 0
 	noComments.History = memory.HistoryWithoutComments
 	noAccounting.History, noAccounting.Keeps[dispatch.EvidenceExecution] = memory.HistoryNone, 0
 	native.NativeRequeue = true
@@ -24,13 +25,14 @@ func shapes() map[string]struct {
 		options memory.Options
 		must    []string
 	}{
-		"slurm":                    {memory.Slurm(), all},
-		"slurm without comments":   {noComments, all},
-		"slurm without accounting": {noAccounting, all},
-		"pbs":                      {memory.PBS(), all},
-		"pbs that requeues":        {native, all},
-		"slurm of unknown bounds":  {untried, []string{"find/many", "end/walltime", "fault/node lost", "fault/ceased", "output/followed", "lost/submit that landed"}},
-		"bare":                     {memory.Bare(), []string{"gate/keeps", "end/walltime", "fault/node lost", "fault/unavailable", "fault/forgotten", "fault/kept for its window"}},
+		"slurm":                       {memory.Slurm(), all},
+		"slurm without comments":      {noComments, all},
+		"slurm without accounting":    {noAccounting, all},
+		"pbs":                         {memory.PBS(), all},
+		"pbs that requeues":           {native, all},
+		"slurm of unknown bounds":     {untried, []string{"find/many", "end/walltime", "fault/node lost", "fault/ceased", "output/followed", "lost/submit that landed"}},
+		"slurm that gives nothing up": {patient, all},
+		"bare":                        {memory.Bare(), []string{"gate/keeps", "end/walltime", "fault/node lost", "fault/unavailable", "fault/forgotten", "fault/kept for its window"}},
 	}
 }
 

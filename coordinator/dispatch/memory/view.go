@@ -128,6 +128,8 @@ type Truth struct {
 	Doubles   []string            // starts of a job while another of its executions lived; of all jobs
 	Open      []dispatch.ObjectID // objects with an open gate that may still run
 	Left      []dispatch.ObjectID // objects that are not over
+	Waiting   []dispatch.ObjectID // of these, those behind their gates
+	Same      []dispatch.ObjectID // objects with the Ref of an earlier one
 	Alive     int                 // executions whose processes live
 	Succeeded int                 // executions that ended by themselves with 0
 	Armed     bool                // the system may run one again by itself, or will when a call lands that is on its way
@@ -138,14 +140,22 @@ func (c *Cluster) Truth(job dispatch.JobID) Truth {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.advance()
+	refs := map[dispatch.Ref]bool{}
 	t := Truth{Doubles: slices.Clone(c.doubles), Armed: len(c.landings) > 0}
 	for _, o := range c.objects {
 		t.Armed = t.Armed || o.bit && !o.over()
 		if o.spec.Ref.Job != job {
 			continue
 		}
+		if refs[o.spec.Ref] {
+			t.Same = append(t.Same, o.id)
+		}
+		refs[o.spec.Ref] = true
 		if !o.over() {
 			t.Left = append(t.Left, o.id)
+			if !o.gate {
+				t.Waiting = append(t.Waiting, o.id)
+			}
 			if o.gate && o.stopped.IsZero() {
 				t.Open = append(t.Open, o.id)
 			}
