@@ -97,8 +97,72 @@ func (h *history) decide() {
 	if len(listed) != len(want.Waits) || len(listed) > 0 && !reflect.DeepEqual(listed, want.Waits) {
 		h.t.Fatalf("listed\n got %+v\nwant %+v\nof %+v", listed, want.Waits, h.facts)
 	}
-	if broken := h.s.c.check(); broken != "" {
-		h.t.Fatal(broken)
+	if broken := h.s.check(); broken != "" {
+		h.t.Fatalf("%s\nof %+v", broken, h.facts)
+	}
+}
+
+// check counts everything again and looks for everybody; "" if all is as it is remembered.
+func (s *Scheduler) check() string {
+	for _, q := range s.queues {
+		n := 0
+		for _, sh := range q.shapes {
+			if sh.taken != (place{}) {
+				return "a queue is not cut where it was taken from"
+			}
+			for _, chunk := range sh.queue.chunks {
+				n += len(chunk)
+				for _, e := range chunk {
+					if s.entries[e.id] != e || e.shape != sh {
+						return fmt.Sprintf("%s waits in a queue that is not its own", e.id)
+					}
+				}
+			}
+		}
+		if n != q.count {
+			return fmt.Sprintf("%d wait in class %s, counted %d", n, q.class, q.count)
+		}
+	}
+	for id, e := range s.entries {
+		if e.shape.queue.at(e.shape.queue.find(e)) != e {
+			return fmt.Sprintf("%s is not in its queue", id)
+		}
+	}
+	return s.c.check()
+}
+
+// TestOneLikeAHolderStarts: while room is held for the first of a queue, the second, which is like it, starts. Neither is lost, and the
+// queue goes on.
+func TestOneLikeAHolderStarts(t *testing.T) {
+	ask := func(id coordinator.AllocationID, class coordinator.Class, cores coordinator.Cores, walltime time.Duration) Request {
+		return Request{ID: id, Workflow: coordinator.WorkflowID(id), Class: class, Nodes: 1, Submitted: epoch, Walltime: walltime,
+			Resources: coordinator.Resources{Cores: cores}, Admissible: []coordinator.DefinitionID{"a"}}
+	}
+	run := func(id coordinator.AllocationID, class coordinator.Class, cores coordinator.Cores, walltime time.Duration) Placement {
+		return Placement{ID: id, Workflow: coordinator.WorkflowID(id), Class: class, Started: epoch.Add(-time.Minute), Walltime: walltime,
+			Nodes: []coordinator.NodeID{"n1"}, Resources: coordinator.Resources{Cores: cores}, PreemptionsLeft: -1}
+	}
+	s := load(&Snapshot{
+		Now: epoch, Config: Config{PreemptionNotice: time.Minute}, Definitions: []Definition{{ID: "a"}},
+		Nodes: []Node{{ID: "n1", Definition: "a", Cores: 12, Threads: 12, Schedulable: true}},
+		// The first is kept from what is free by the planned start, beside which there is room once the batch work is gone.
+		Placements: []Placement{run("ends", coordinator.ClassOnDemand, 4, 10*time.Minute), run("yields", coordinator.ClassBatch, 6, 0)},
+		Requests: []Request{ask("planned", coordinator.ClassReserved, 5, time.Hour), ask("j1", coordinator.ClassOnDemand, 2, 30*time.Minute),
+			ask("j2", coordinator.ClassOnDemand, 2, 30*time.Minute)},
+	})
+	plan := s.Decide(epoch)
+	if len(plan.Preempts) != 1 || plan.Preempts[0].For != "j1" || len(plan.Starts) != 1 || plan.Starts[0].ID != "j2" {
+		t.Fatalf("%+v", plan)
+	}
+	if broken := s.check(); broken != "" {
+		t.Fatal(broken)
+	}
+	s.End("yields")
+	s.End("ends")
+	s.Withdraw("planned")
+	s.Submit(ask("j3", coordinator.ClassOnDemand, 2, 0))
+	if plan := s.Decide(epoch.Add(time.Minute)); len(plan.Starts) != 2 {
+		t.Errorf("what waits does not start: %+v", plan)
 	}
 }
 

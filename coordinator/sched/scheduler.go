@@ -325,6 +325,7 @@ func (s *Scheduler) Decide(now time.Time) Plan {
 	for _, e := range started {
 		starts = append(starts, s.settle(e))
 	}
+	s.seclude(s.preempts) // first: one that started may have been behind them in its queue
 	for _, q := range s.queues {
 		for i := len(q.shapes) - 1; i >= 0; i-- {
 			sh := q.shapes[i]
@@ -343,7 +344,6 @@ func (s *Scheduler) Decide(now time.Time) Plan {
 	if len(starts) > 0 {
 		plan.Starts = starts
 	}
-	s.seclude(plan.Preempts)
 	return plan
 }
 

@@ -49,7 +49,7 @@ func (h *history) whatIf() {
 	if !ok || !reflect.DeepEqual(got, want) {
 		t.Fatalf("what if\n got %+v\n     %+v\nwant %+v\n     %+v\nof %+v", got, got.Start, want, want.Start, f)
 	}
-	if broken := h.s.c.check(); broken != "" {
+	if broken := h.s.check(); broken != "" {
 		t.Fatal(broken)
 	}
 }
