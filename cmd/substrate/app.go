@@ -107,7 +107,7 @@ func (a *app) root() *cobra.Command {
 	_ = root.MarkPersistentFlagFilename("token-file")
 	root.AddCommand(
 		a.devCommand(), a.loginCommand(), a.logoutCommand(), a.contextCommand(),
-		a.clusterCommand(), a.nodeCommand(), a.workflowCommand(), a.queueCommand(), a.capacityCommand(), a.simulateCommand(),
+		a.clusterCommand(), a.nodeCommand(), a.backendCommand(), a.workflowCommand(), a.queueCommand(), a.capacityCommand(), a.simulateCommand(),
 		a.reservationCommand(), a.maintenanceCommand(),
 		a.organizationCommand(), a.groupCommand(), a.userCommand(), a.grantCommand(), a.policyCommand(), a.auditCommand(), a.whoamiCommand(), a.versionCommand(),
 	)

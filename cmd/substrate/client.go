@@ -35,6 +35,7 @@ type connection struct {
 	server       string // as a person writes it
 	config       apiv1.ConfigClient
 	nodes        apiv1.NodesClient
+	backends     apiv1.BackendsClient
 	workflows    apiv1.WorkflowsClient
 	identity     apiv1.IdentityClient
 	reservations apiv1.ReservationsClient
@@ -183,7 +184,7 @@ func dial(e endpoint) (*connection, error) {
 		return nil, fmt.Errorf("cannot connect to %s: %w", e.server, err)
 	}
 	return &connection{
-		ClientConn: cc, server: e.server, config: apiv1.NewConfigClient(cc), nodes: apiv1.NewNodesClient(cc),
+		ClientConn: cc, server: e.server, config: apiv1.NewConfigClient(cc), nodes: apiv1.NewNodesClient(cc), backends: apiv1.NewBackendsClient(cc),
 		workflows: apiv1.NewWorkflowsClient(cc), identity: apiv1.NewIdentityClient(cc),
 		reservations: apiv1.NewReservationsClient(cc), maintenance: apiv1.NewMaintenanceClient(cc),
 		clusters: apiv1.NewClustersClient(cc),

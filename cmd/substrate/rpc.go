@@ -241,3 +241,19 @@ func (c *connection) getLoginOptions() rpc[*apiv1.GetLoginOptionsRequest, *apiv1
 }
 
 func (c *connection) logIn() rpc[*apiv1.LogInRequest, *apiv1.LogInResponse] { return c.login.LogIn }
+
+func (c *connection) listBackends() rpc[*apiv1.ListBackendsRequest, *apiv1.ListBackendsResponse] {
+	return c.backends.ListBackends
+}
+
+func (c *connection) getBackend() rpc[*apiv1.GetBackendRequest, *apiv1.Backend] {
+	return c.backends.GetBackend
+}
+
+func (c *connection) reopenBackend() rpc[*apiv1.GetBackendRequest, *apiv1.Backend] {
+	return c.backends.ReopenBackend
+}
+
+func (c *connection) listLaunches() rpc[*apiv1.ListLaunchesRequest, *apiv1.ListLaunchesResponse] {
+	return c.backends.ListLaunches
+}

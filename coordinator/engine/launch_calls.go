@@ -43,6 +43,25 @@ type provisioners struct {
 	bells   map[backendID]chan struct{}
 	trouble map[backendID]string // why a backend does not answer
 	open    map[backendID]provision.Provisioner
+	stale   map[string]bool // to be opened anew, by name
+}
+
+func (p *provisioners) reopen(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stale == nil {
+		p.stale = map[string]bool{}
+	}
+	p.stale[name] = true
+}
+
+// isStale reports whether a connection is to be opened anew, once.
+func (p *provisioners) isStale(b backendID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	stale := p.stale[b.String()]
+	delete(p.stale, b.String())
+	return stale
 }
 
 // wake has every backend look for something to do.
@@ -77,6 +96,7 @@ func (e *Engine) provision(ctx context.Context) {
 	type worker struct {
 		of     spec.Backend
 		cancel context.CancelFunc
+		done   chan struct{}
 	}
 	workers := map[backendID]worker{}
 	var all sync.WaitGroup
@@ -87,16 +107,18 @@ func (e *Engine) provision(ctx context.Context) {
 		wanted, err := e.backends(ctx)
 		if err == nil {
 			for _, id := range slices.SortedFunc(maps.Keys(workers), compareBackends) {
-				if b, ok := wanted[id]; !ok || !reflect.DeepEqual(b, workers[id].of) {
+				if b, ok := wanted[id]; !ok || !reflect.DeepEqual(b, workers[id].of) || e.provisioners.isStale(id) {
 					workers[id].cancel()
+					<-workers[id].done
 					delete(workers, id)
 				}
 			}
 			for _, id := range slices.SortedFunc(maps.Keys(wanted), compareBackends) {
 				if _, ok := workers[id]; !ok {
 					own, cancel := context.WithCancel(ctx)
-					workers[id] = worker{wanted[id], cancel}
-					all.Go(func() { defer cancel(); e.backend(own, id, wanted[id]) })
+					done, of := make(chan struct{}), wanted[id]
+					workers[id] = worker{of, cancel, done}
+					all.Go(func() { defer close(done); defer cancel(); e.backend(own, id, of) })
 				}
 			}
 		}
@@ -144,6 +166,7 @@ func (e *Engine) backend(ctx context.Context, id backendID, b spec.Backend) {
 					e.opt.Log.Warn("cannot close a backend", "backend", id, "err", err)
 				}
 			}
+			e.provisioners.set(id, nil, "")
 			return
 		}
 		if ctx.Err() == nil {

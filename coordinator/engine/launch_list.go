@@ -4,12 +4,10 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"substrate/coordinator"
 	"substrate/coordinator/provision"
-	"substrate/coordinator/spec"
 )
 
 // lists asks the provider for its instances, and ends those that nobody knows.
@@ -174,64 +172,4 @@ func (s *state) awaited() map[coordinator.DefinitionID]bool {
 		}
 	}
 	return out
-}
-
-// LaunchView is a launch as callers see it.
-type LaunchView struct {
-	ID         string
-	Definition coordinator.DefinitionID
-	Backend    string
-	State      string // asked, requested, starting, running, joined, releasing
-	Detail     string // the provider's words, or what is wrong
-	Handle     string
-	Nodes      []coordinator.NodeID
-	Wanted     uint32
-	For        []coordinator.AllocationID
-	Since      time.Time
-	Ends       time.Time
-}
-
-func (l *launch) view() LaunchView {
-	r := &l.record
-	v := LaunchView{ID: string(r.ID), Definition: r.Definition, Backend: r.Backend.String(), Handle: string(r.Handle), Nodes: r.Joined, Wanted: r.Nodes,
-		For: r.For, Since: r.Since, Ends: r.Ends, Detail: cmp.Or(l.trouble, r.Release, l.detail)}
-	switch {
-	case r.Release != "":
-		v.State = "releasing"
-	case len(r.Joined) > 0:
-		v.State = "joined"
-	case !l.called():
-		v.State = "asked"
-	default:
-		v.State = l.state.String()
-	}
-	return v
-}
-
-// BackendView is a connection to a cloud or batch system as callers see it.
-type BackendView struct {
-	Name    string
-	Kind    string
-	Open    bool
-	Trouble string
-}
-
-// troubles are what keeps definitions from being launched, by definition.
-func (s *state) offerTrouble(e *Engine, d *coordinator.Definition) string {
-	if d.Kind == spec.KindStatic {
-		return ""
-	}
-	if !s.provides(d.Kind) {
-		return ""
-	}
-	var parts []string
-	if why := e.provisioners.troubleOf(s.backendOf(d)); why != "" {
-		parts = append(parts, why)
-	}
-	if o := s.offers[d.ID]; o == nil {
-		parts = append(parts, "its backend has not answered yet")
-	} else if s.now().Before(o.until) {
-		parts = append(parts, fmt.Sprintf("not launched before %s: %s", o.until.Format(time.RFC3339), o.why))
-	}
-	return strings.Join(parts, "; ")
 }

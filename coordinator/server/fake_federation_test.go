@@ -19,6 +19,18 @@ func (f *fakeFederation) ScoreWorkflow(a0 context.Context, a1 engine.Caller, a2 
 	return f.scoreWorkflowFunc(a0, a1, a2)
 }
 
+func (f *fakeFederation) Backends(context.Context, engine.Caller) ([]engine.BackendView, error) {
+	return nil, unset("Backends")
+}
+
+func (f *fakeFederation) ReopenBackend(context.Context, engine.Caller, string) error {
+	return unset("ReopenBackend")
+}
+
+func (f *fakeFederation) Launches(context.Context, engine.Caller, engine.Page) ([]engine.LaunchView, string, error) {
+	return nil, "", unset("Launches")
+}
+
 func (f *fakeFederation) Federate(context.Context, engine.Caller) (engine.FederateView, error) {
 	return engine.FederateView{}, unset("Federate")
 }

@@ -56,7 +56,7 @@ func newGateway(client *grpc.ClientConn) (http.Handler, error) {
 		runtime.WithMiddlewares(keepQuery),
 	)
 	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
-		apiv1.RegisterConfigHandler, apiv1.RegisterNodesHandler,
+		apiv1.RegisterConfigHandler, apiv1.RegisterNodesHandler, apiv1.RegisterBackendsHandler,
 		apiv1.RegisterWorkflowsHandler, apiv1.RegisterIdentityHandler, apiv1.RegisterAuditHandler, apiv1.RegisterLoginHandler,
 		apiv1.RegisterReservationsHandler, apiv1.RegisterMaintenanceHandler, apiv1.RegisterClustersHandler,
 	} {

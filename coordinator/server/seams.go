@@ -19,6 +19,7 @@ type Engine interface {
 	configAPI
 	planAPI
 	nodeAPI
+	backendAPI
 	workflowAPI
 	queueAPI
 	streamAPI
@@ -71,6 +72,12 @@ type nodeAPI interface {
 	Node(context.Context, engine.Caller, coordinator.NodeID) (engine.NodeView, error)
 	ExplainNode(context.Context, coordinator.NodeID) (engine.NodeExplanation, error)
 	SetScheduling(ctx context.Context, c engine.Caller, node coordinator.NodeID, action, reason string, active bool) (engine.NodeView, error)
+}
+
+type backendAPI interface {
+	Backends(context.Context, engine.Caller) ([]engine.BackendView, error)
+	ReopenBackend(ctx context.Context, c engine.Caller, name string) error
+	Launches(context.Context, engine.Caller, engine.Page) ([]engine.LaunchView, string, error)
 }
 
 type joinTokenAPI interface {
