@@ -41,9 +41,11 @@ type settings struct {
 	dev         bool
 	logLevel    string
 
-	nodeLifetime time.Duration
-	proxies      []string
-	openID       openIDSettings
+	nodeLifetime  time.Duration
+	launchAddress string
+	pilotAgent    string
+	proxies       []string
+	openID        openIDSettings
 }
 
 const environment = "SUBSTRATE_COORDINATOR_"
@@ -75,6 +77,8 @@ func runCommand() *cobra.Command {
 	f.StringVar(&s.dataDir, "data-dir", "/var/lib/substrate-coordinator", "directory of the store, output of jobs and secrets")
 	f.StringVar(&s.apiListen, "api-listen", "127.0.0.1:7440", "address of the API for users (gRPC and REST)")
 	f.StringVar(&s.agentListen, "agent-listen", ":7443", "address for the nodes' agents (mutual TLS)")
+	f.StringVar(&s.launchAddress, "launch-address", "", "host:port at which agents on launched nodes reach --agent-listen (default: the first --host, or this host's name, and its port)")
+	f.StringVar(&s.pilotAgent, "pilot-agent", "substrated", "the agent's program on nodes of a batch system: a path, or a name that is in PATH there")
 	f.StringVar(&s.role, "role", roleOrchestrate, "orchestrate: run work on this cluster's nodes; federate: route it to registered clusters. It is for the cluster's whole life")
 	f.StringVar(&s.federation, "federation-listen", "", "address for a Federate (mutual TLS), as :7444; without it the cluster cannot be registered with one")
 	f.StringVar(&s.publicURL, "public-url", "", "where users reach this API; a Federate's clusters show it (default: https:// and the first --host, or this host's name)")
@@ -111,7 +115,8 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	eng, err := engine.New(ctx, engine.Options{Store: st, Logs: out, Log: log, Now: time.Now, Rand: rand.Reader, Federate: s.role == roleFederate,
+	launch := &launching{settings: s, log: log}
+	eng, err := engine.New(ctx, engine.Options{Provisioners: launch.provisioners(), Store: st, Logs: out, Log: log, Now: time.Now, Rand: rand.Reader, Federate: s.role == roleFederate,
 		Limits: engine.Limits{CertificateLifetime: s.nodeLifetime}})
 	if err != nil {
 		return err
@@ -120,6 +125,7 @@ func serve(ctx context.Context, s settings, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
+	launch.cluster, launch.agents = eng.ClusterID(), ports.agents
 	federate, err := newFederate(s, eng, log)
 	if err != nil {
 		return errors.Join(err, ports.close())

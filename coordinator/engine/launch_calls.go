@@ -34,7 +34,7 @@ type Provisioners struct {
 	Kinds []string // of definitions: slurm, aws
 	// Open opens the connection to a backend. It may take minutes, as when a batch system is probed first.
 	Open         func(ctx context.Context, b spec.Backend) (provision.Provisioner, error)
-	AgentAddress string // host:port at which agents on launched nodes find the coordinator
+	AgentAddress func() string // host:port at which agents on launched nodes find the coordinator
 }
 
 // provisioners are the backends that are open, one goroutine each; the loop never waits for a provider.
@@ -385,7 +385,7 @@ func (t *tx) launchCall(l *launch) (call, bool) {
 	l.next = t.now.Add(callWithin) // until it is answered
 	return call{id: l.record.ID, request: provision.Request{
 		ID: l.record.ID, Asked: l.record.Asked, Again: again, Definition: *d, Nodes: l.record.Nodes, Lifetime: d.TTL,
-		Boot: provision.Boot{Coordinator: e.opt.Provisioners.AgentAddress, Token: token, Node: provision.NodeOf(d.ID, l.record.ID)},
+		Boot: provision.Boot{Coordinator: e.opt.Provisioners.AgentAddress(), Token: token, Node: provision.NodeOf(d.ID, l.record.ID)},
 	}}, true
 }
 

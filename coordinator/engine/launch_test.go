@@ -163,7 +163,7 @@ definitions:
 func newDynamic(t *testing.T, st store.Store, p *provider, idle, most int) *cluster {
 	t.Helper()
 	c := newClusterWith(t, st, func(o *Options) {
-		o.Provisioners = Provisioners{Kinds: []string{spec.KindSlurm}, AgentAddress: "coordinator:8443",
+		o.Provisioners = Provisioners{Kinds: []string{spec.KindSlurm}, AgentAddress: func() string { return "coordinator:8443" },
 			Open: func(context.Context, spec.Backend) (provision.Provisioner, error) { return p, nil }}
 	})
 	p.mu.Lock()

@@ -34,7 +34,8 @@ type Options struct {
 	Config          string   // set at the start, with its definitions granted; "" is Anywhere
 	Nodes           int      // started with the cluster: node-1, node-2, …
 	Machine         Machine  // what nodes report of themselves; the zero Machine is this one
-	CoordinatorArgs []string // further flags
+	CoordinatorArgs []string // further flags; AGENTS in one is the address for agents
+	CoordinatorEnv  []string // besides this process's
 	AgentArgs       []string // further flags of every agent
 }
 
@@ -58,7 +59,7 @@ func Start(t TB, opt Options) *Cluster {
 	}
 	c := &Cluster{Dir: dir, t: t, opt: opt}
 	t.Cleanup(c.cleanUp)
-	c.Coordinator, err = newCoordinator(dir, opt.CoordinatorArgs)
+	c.Coordinator, err = newCoordinator(dir, opt.CoordinatorArgs, opt.CoordinatorEnv)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}

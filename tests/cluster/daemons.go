@@ -25,8 +25,8 @@ type Coordinator struct {
 }
 
 // newCoordinator starts one on ports that are free; when somebody else was faster it tries others.
-func newCoordinator(dir string, args []string) (*Coordinator, error) {
-	c := &Coordinator{Process: &Process{Name: "coordinator", Log: filepath.Join(dir, "coordinator.log")}, Dir: filepath.Join(dir, "coordinator")}
+func newCoordinator(dir string, args, env []string) (*Coordinator, error) {
+	c := &Coordinator{Process: &Process{Name: "coordinator", env: env, Log: filepath.Join(dir, "coordinator.log")}, Dir: filepath.Join(dir, "coordinator")}
 	var err error
 	for range 5 {
 		var api, agents string
@@ -38,6 +38,11 @@ func newCoordinator(dir string, args []string) (*Coordinator, error) {
 		}
 		c.argv = append([]string{Program("substrate-coordinator"), "run", "--dev", "--data-dir", c.Dir,
 			"--api-listen", api, "--agent-listen", agents}, args...)
+		for i, arg := range c.argv {
+			if arg == "AGENTS" {
+				c.argv[i] = agents
+			}
+		}
 		c.API, c.Agents = "http://"+api, agents
 		if err = c.Launch(); err != nil {
 			return nil, err

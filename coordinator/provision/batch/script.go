@@ -17,6 +17,8 @@ type Pilot struct {
 	Agent string // the agent's program there; default substrated, from PATH
 	// JoinWithin is how long an agent tries to reach the coordinator before the pilot ends; default 10 min.
 	JoinWithin time.Duration
+	// SiteIdentity has jobs run as the account that submits the pilot, whoever they belong to.
+	SiteIdentity bool
 }
 
 func (p Pilot) withDefaults() Pilot {
@@ -75,8 +77,12 @@ func (p *Provisioner) script(r provision.Request) string {
 		line(`  node=$node-${SLURM_PROCID:-${PBS_NODENUM:-0}}`)
 	}
 	line(`  dir=$(mktemp -d "${TMPDIR:-/tmp}/substrate-pilot.XXXXXXXX") || exit 73`)
-	line(`  %s run --coordinator %s --node "$node" --launch %s --state-dir "$dir" --join-within %s &`,
-		quote(p.opt.Pilot.Agent), quote(r.Boot.Coordinator), quote(string(r.ID)), p.opt.Pilot.JoinWithin)
+	more := ""
+	if p.opt.Pilot.SiteIdentity {
+		more = " --run-as-caller"
+	}
+	line(`  %s run --coordinator %s --node "$node" --launch %s --state-dir "$dir" --join-within %s%s &`,
+		quote(p.opt.Pilot.Agent), quote(r.Boot.Coordinator), quote(string(r.ID)), p.opt.Pilot.JoinWithin, more)
 	line("  agent=$!")
 	line("  trap 'kill -TERM $agent 2>/dev/null' TERM INT")
 	line("  wait $agent; code=$?")
