@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"substrate/coordinator/dispatch"
+	"substrate/coordinator/dispatch/pbs"
 	"substrate/coordinator/dispatch/slurm"
 	"substrate/coordinator/dispatch/transport"
 	"substrate/coordinator/engine"
@@ -32,9 +33,9 @@ func (s *launching) provisioners() engine.Provisioners {
 		return engine.Provisioners{} // it has no nodes
 	}
 	return engine.Provisioners{
-		Kinds: []string{spec.KindSlurm}, AgentAddress: s.address,
-		Open: func(ctx context.Context, b spec.Backend) (provision.Provisioner, error) {
-			return s.openBatch(ctx, b, s.cluster, s.log.With("backend", b.Name, "kind", b.Kind))
+		Kinds: []string{spec.KindSlurm, spec.KindPBS}, AgentAddress: s.address,
+		Open: func(ctx context.Context, b spec.Backend, anew bool) (provision.Provisioner, error) {
+			return s.openBatch(ctx, b, anew, s.cluster, s.log.With("backend", b.Name, "kind", b.Kind))
 		},
 	}
 }
@@ -66,12 +67,12 @@ type pilots struct {
 
 func (p pilots) Close() error { return p.transport.Close() }
 
-func (s settings) openBatch(ctx context.Context, b spec.Backend, cluster string, log *slog.Logger) (provision.Provisioner, error) {
+func (s settings) openBatch(ctx context.Context, b spec.Backend, anew bool, cluster string, log *slog.Logger) (provision.Provisioner, error) {
 	t, err := openTransport(b)
 	if err != nil {
 		return nil, err
 	}
-	backend, err := dispatch.Open(ctx, func(ctx context.Context) (dispatch.Backend, error) { return s.openSystem(ctx, b, t, log) })
+	backend, err := dispatch.Open(ctx, func(ctx context.Context) (dispatch.Backend, error) { return s.openSystem(ctx, b, anew, t, log) })
 	if err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
@@ -98,12 +99,17 @@ func openTransport(b spec.Backend) (transport.Transport, error) {
 }
 
 // openSystem finds out what a batch system can, which may take some minutes the first time.
-func (s settings) openSystem(ctx context.Context, b spec.Backend, t transport.Transport, log *slog.Logger) (dispatch.Backend, error) {
+func (s settings) openSystem(ctx context.Context, b spec.Backend, anew bool, t transport.Transport, log *slog.Logger) (dispatch.Backend, error) {
 	switch b.Kind {
 	case spec.KindSlurm:
 		return slurm.New(ctx, slurm.Options{
 			Runner: t, Clock: systemClock{}, Log: log, ReadOnly: b.ReadOnly, CessationCommand: b.CessationCommand,
-			CredentialTTL: b.CredentialTTL, Skew: b.Skew, CacheDir: filepath.Join(s.dataDir, "probes"),
+			CredentialTTL: b.CredentialTTL, Skew: b.Skew, CacheDir: filepath.Join(s.dataDir, "probes"), Reprobe: anew,
+		})
+	case spec.KindPBS:
+		return pbs.New(ctx, pbs.Options{
+			Runner: t, Clock: systemClock{}, Log: log, ReadOnly: b.ReadOnly, CessationCommand: b.CessationCommand,
+			CredentialTTL: b.CredentialTTL, Skew: b.Skew, CacheDir: filepath.Join(s.dataDir, "probes"), Reprobe: anew,
 		})
 	}
 	return nil, fmt.Errorf("cannot open backend %s: kind %s is not in this build", b.Name, b.Kind)

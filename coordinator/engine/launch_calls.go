@@ -32,8 +32,9 @@ const (
 // Provisioners is how nodes are launched here. Without kinds none are.
 type Provisioners struct {
 	Kinds []string // of definitions: slurm, aws
-	// Open opens the connection to a backend. It may take minutes, as when a batch system is probed first.
-	Open         func(ctx context.Context, b spec.Backend) (provision.Provisioner, error)
+	// Open opens the connection to a backend. It may take minutes, as when a batch system is probed first; anew: although what was found out
+	// before is kept.
+	Open         func(ctx context.Context, b spec.Backend, anew bool) (provision.Provisioner, error)
 	AgentAddress func() string // host:port at which agents on launched nodes find the coordinator
 }
 
@@ -106,8 +107,10 @@ func (e *Engine) provision(ctx context.Context) {
 	for {
 		wanted, err := e.backends(ctx)
 		if err == nil {
+			anew := map[backendID]bool{}
 			for _, id := range slices.SortedFunc(maps.Keys(workers), compareBackends) {
-				if b, ok := wanted[id]; !ok || !reflect.DeepEqual(b, workers[id].of) || e.provisioners.isStale(id) {
+				anew[id] = e.provisioners.isStale(id)
+				if b, ok := wanted[id]; !ok || !reflect.DeepEqual(b, workers[id].of) || anew[id] {
 					workers[id].cancel()
 					<-workers[id].done
 					delete(workers, id)
@@ -118,7 +121,7 @@ func (e *Engine) provision(ctx context.Context) {
 					own, cancel := context.WithCancel(ctx)
 					done, of := make(chan struct{}), wanted[id]
 					workers[id] = worker{of, cancel, done}
-					all.Go(func() { defer close(done); defer cancel(); e.backend(own, id, of) })
+					all.Go(func() { defer close(done); defer cancel(); e.backend(own, id, of, anew[id]) })
 				}
 			}
 		}
@@ -153,10 +156,10 @@ func (e *Engine) backends(ctx context.Context) (map[backendID]spec.Backend, erro
 }
 
 // backend opens one connection and serves it until ctx ends.
-func (e *Engine) backend(ctx context.Context, id backendID, b spec.Backend) {
+func (e *Engine) backend(ctx context.Context, id backendID, b spec.Backend, anew bool) {
 	pause := firstRetry
 	for ctx.Err() == nil {
-		p, err := e.opt.Provisioners.Open(ctx, b)
+		p, err := e.opt.Provisioners.Open(ctx, b, anew)
 		if err == nil {
 			e.provisioners.set(id, p, "")
 			w := &backendWorker{engine: e, id: id, p: p, bell: make(chan struct{}, 1)}

@@ -164,7 +164,7 @@ func newDynamic(t *testing.T, st store.Store, p *provider, idle, most int) *clus
 	t.Helper()
 	c := newClusterWith(t, st, func(o *Options) {
 		o.Provisioners = Provisioners{Kinds: []string{spec.KindSlurm}, AgentAddress: func() string { return "coordinator:8443" },
-			Open: func(context.Context, spec.Backend) (provision.Provisioner, error) { return p, nil }}
+			Open: func(context.Context, spec.Backend, bool) (provision.Provisioner, error) { return p, nil }}
 	})
 	p.mu.Lock()
 	p.c = c

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -31,12 +32,13 @@ const UpWithin = time.Minute
 
 // Options of a cluster. The zero value is a coordinator without nodes.
 type Options struct {
-	Config          string   // set at the start, with its definitions granted; "" is Anywhere
-	Nodes           int      // started with the cluster: node-1, node-2, …
-	Machine         Machine  // what nodes report of themselves; the zero Machine is this one
-	CoordinatorArgs []string // further flags; AGENTS in one is the address for agents
-	CoordinatorEnv  []string // besides this process's
-	AgentArgs       []string // further flags of every agent
+	Config          string              // set at the start, with its definitions granted; "" is Anywhere
+	Nodes           int                 // started with the cluster: node-1, node-2, …
+	Machine         Machine             // what nodes report of themselves; the zero Machine is this one
+	CoordinatorArgs []string            // further flags; AGENTS in one is the address for agents
+	CoordinatorEnv  []string            // besides this process's
+	CoordinatorAs   *syscall.Credential // nil is this process's account
+	AgentArgs       []string            // further flags of every agent
 }
 
 // Cluster is one coordinator and its nodes in one temporary directory. At the end of the test every
@@ -59,7 +61,12 @@ func Start(t TB, opt Options) *Cluster {
 	}
 	c := &Cluster{Dir: dir, t: t, opt: opt}
 	t.Cleanup(c.cleanUp)
-	c.Coordinator, err = newCoordinator(dir, opt.CoordinatorArgs, opt.CoordinatorEnv)
+	if as := opt.CoordinatorAs; as != nil {
+		if err := os.Chown(dir, int(as.Uid), int(as.Gid)); err != nil {
+			t.Fatalf("cannot hand over a directory: %v", err)
+		}
+	}
+	c.Coordinator, err = newCoordinator(dir, opt)
 	if err != nil {
 		t.Fatalf("%v", err)
 	}

@@ -25,8 +25,8 @@ type Coordinator struct {
 }
 
 // newCoordinator starts one on ports that are free; when somebody else was faster it tries others.
-func newCoordinator(dir string, args, env []string) (*Coordinator, error) {
-	c := &Coordinator{Process: &Process{Name: "coordinator", env: env, Log: filepath.Join(dir, "coordinator.log")}, Dir: filepath.Join(dir, "coordinator")}
+func newCoordinator(dir string, opt Options) (*Coordinator, error) {
+	c := &Coordinator{Process: &Process{Name: "coordinator", env: opt.CoordinatorEnv, as: opt.CoordinatorAs, Log: filepath.Join(dir, "coordinator.log")}, Dir: filepath.Join(dir, "coordinator")}
 	var err error
 	for range 5 {
 		var api, agents string
@@ -37,7 +37,7 @@ func newCoordinator(dir string, args, env []string) (*Coordinator, error) {
 			return nil, err
 		}
 		c.argv = append([]string{Program("substrate-coordinator"), "run", "--dev", "--data-dir", c.Dir,
-			"--api-listen", api, "--agent-listen", agents}, args...)
+			"--api-listen", api, "--agent-listen", agents}, opt.CoordinatorArgs...)
 		for i, arg := range c.argv {
 			if arg == "AGENTS" {
 				c.argv[i] = agents

@@ -184,7 +184,7 @@ func answers(socket string) error {
 // databaseArgs are for a database that is thrown away: small, and never waiting for the disk. Its socket is in a
 // directory that only root may enter, so it needs no accounts.
 func (c *Cluster) databaseArgs() []string {
-	return []string{"--no-defaults", "--user=root", "--datadir=" + c.path("db", "data"), "--skip-grant-tables", "--skip-networking", "--skip-log-bin",
+	return []string{"--no-defaults", "--user=root", "--datadir=" + c.path("db", "data"), "--tmpdir=" + c.path("db", "data"), "--skip-grant-tables", "--skip-networking", "--skip-log-bin",
 		"--performance-schema=OFF", "--innodb-log-file-size=8M", "--innodb-buffer-pool-size=32M", "--innodb-flush-log-at-trx-commit=0",
 		"--innodb-flush-method=nosync", "--aria-sync-log-dir=NEVER", "--sync-frm=0"}
 }
