@@ -72,13 +72,14 @@ func (s *site) tell() {
 			s.t.Logf("%s %s %s", e.GetKind(), e.GetSubject(), e.GetMessage())
 		}
 	}
-	files, _ := filepath.Glob(filepath.Join(s.slurm.Home(s.slurm.User), ".substrate", "output", "*", "*"))
-	more, _ := filepath.Glob(filepath.Join(s.slurm.Home(s.slurm.User), ".substrate", "output", "*"))
-	for _, name := range append(files, more...) {
-		if text, err := os.ReadFile(name); err == nil {
-			s.t.Logf("%s:\n%s", filepath.Base(name), text)
+	_ = filepath.WalkDir(s.slurm.Home(s.slurm.User), func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && strings.Contains(path, "output") {
+			if text, err := os.ReadFile(path); err == nil {
+				s.t.Logf("%s:\n%s", path, text)
+			}
 		}
-	}
+		return nil
+	})
 }
 
 func copyProgram(t *testing.T, from, to string) {
@@ -130,6 +131,14 @@ func (s *site) empty() error {
 		return fmt.Errorf("in Slurm there are %v\n%s\n%s", jobs, s.slurm.Run("squeue", "-h", "-t", "all", "-o", "%i %T %r %j %k"), launches)
 	}
 	return nil
+}
+
+// long is for stories that `make test` leaves to `make test-peers`.
+func long(t *testing.T) {
+	t.Helper()
+	if !cluster.FullPeers() {
+		t.Skip("left to `make test-peers`")
+	}
 }
 
 const small = `{command: [sh, -c, "echo on $SLURM_JOB_ID as $(id -un)"], resource: {cpu: {cores: 1}, memory: {size: 100MiB}}, policy: {timeout: {execute: 5m}}}`
@@ -208,6 +217,7 @@ func TestLostSubmission(t *testing.T) {
 
 // TestCoordinatorDies while a pilot is on its way: it is found again, and there is one.
 func TestCoordinatorDies(t *testing.T) {
+	long(t)
 	s := newSite(t)
 	s.AwaitJob(3*time.Minute, s.start("first", small), "a", "finished")
 	s.until(2*time.Minute, "the idle pilot ends", s.empty)
@@ -232,6 +242,7 @@ func TestCoordinatorDies(t *testing.T) {
 
 // TestPilotOfTwoNodes: a gang of two runs on one pilot that holds two nodes.
 func TestPilotOfTwoNodes(t *testing.T) {
+	long(t)
 	s := newSite(t)
 	w := s.start("gang", `{command: [hostname], multinode: {nodes: 2}, resource: {annotations: {kind: pair}, cpu: {cores: 1}, memory: {size: 100MiB}}, policy: {timeout: {execute: 5m}}}`)
 	s.AwaitJob(100*time.Second, w, "a", "finished")

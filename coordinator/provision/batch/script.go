@@ -96,7 +96,7 @@ func (p *Provisioner) script(r provision.Request) string {
 		line("member")
 	case p.opt.Kind == spec.KindSlurm:
 		line("export -f member")
-		line("exec srun --nodes=%d --ntasks=%d --ntasks-per-node=1 --kill-on-bad-exit=0 --mpi=none bash -c member", r.Nodes, r.Nodes)
+		line("exec srun --nodes=%d --ntasks=%d --ntasks-per-node=1 --kill-on-bad-exit=0 --mpi=none --export=ALL bash -c member", r.Nodes, r.Nodes)
 	default: // the environment does not travel here: a file that only its owner reads, in the home directory that nodes share
 		line(`file=$(mktemp "$HOME/.substrate-pilot.XXXXXXXX") || exit 73`)
 		line(`{ declare -f member; declare -p SUBSTRATED_JOIN_TOKEN; echo 'rm -f "$0.$PBS_NODENUM"; member'; } >"$file"`)
