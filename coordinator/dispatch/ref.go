@@ -76,7 +76,7 @@ func validJob(s string) bool {
 
 // Mark is the Ref as text of plain words, followed by the note if there is one: what systems with a comment for each object keep.
 func (r Ref) Mark(note string) string {
-	mark := fmt.Sprintf("%s/1 job=%s sub=%d att=%d", Namespace, r.Job, r.Submission, r.Attempt)
+	mark := Namespace + "/1 job=" + string(r.Job) + " sub=" + strconv.FormatUint(uint64(r.Submission), 10) + " att=" + strconv.FormatUint(uint64(r.Attempt), 10)
 	if note != "" {
 		mark += " note=" + note
 	}

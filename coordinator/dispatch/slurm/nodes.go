@@ -98,7 +98,8 @@ func expandRanges(text string, limit int) (numbers []string, err error) {
 			return nil, fmt.Errorf("the range %.20q is empty, or the list has more than %d names", r, nodesLimit)
 		}
 		for n := from; n <= to; n++ {
-			numbers = append(numbers, fmt.Sprintf("%0*d", len(first), n))
+			text := strconv.Itoa(n)
+			numbers = append(numbers, strings.Repeat("0", max(len(first)-len(text), 0))+text)
 		}
 	}
 	return numbers, nil

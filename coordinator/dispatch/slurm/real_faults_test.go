@@ -120,7 +120,9 @@ func faults(c *peer.Cluster, r *asUser) dispatchtest.Faults {
 			}
 			c.Admin("scontrol", verb, string(id))
 		},
-		Unavailable: func(_ *testing.T, on bool) {
+	}
+	if full() { // what disturbs others, or takes minutes
+		f.Unavailable = func(_ *testing.T, on bool) {
 			if on {
 				// A controller that dies forgets what it took on just before: it writes its state some seconds later.
 				time.Sleep(stateSaved)
@@ -128,9 +130,7 @@ func faults(c *peer.Cluster, r *asUser) dispatchtest.Faults {
 			} else {
 				c.StartController()
 			}
-		},
-	}
-	if full() { // what disturbs others, or takes minutes
+		}
 		f.NodeDown = func(_ *testing.T, node string) { c.KillNode(node) }
 		f.NodeUp = func(_ *testing.T, node string) { c.StartNode(node) }
 		f.Kill = func(t *testing.T, _ string) { killJobs(t, c) }
