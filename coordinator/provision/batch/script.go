@@ -95,11 +95,11 @@ func (p *Provisioner) script(r provision.Request) string {
 	case r.Nodes <= 1:
 		line("member")
 	case p.opt.Kind == spec.KindSlurm:
-		line("export -f member")
-		line("exec srun --nodes=%d --ntasks=%d --ntasks-per-node=1 --kill-on-bad-exit=0 --mpi=none --export=ALL bash -c member", r.Nodes, r.Nodes)
+		line(`export SUBSTRATE_PILOT="$(declare -f member)"`) // srun passes variables on, and no functions
+		line("exec srun --nodes=%d --ntasks=%d --ntasks-per-node=1 --kill-on-bad-exit=0 --mpi=none --export=ALL bash -c 'eval \"$SUBSTRATE_PILOT\"; unset SUBSTRATE_PILOT; member'", r.Nodes, r.Nodes)
 	default: // the environment does not travel here: a file that only its owner reads, in the home directory that nodes share
 		line(`file=$(mktemp "$HOME/.substrate-pilot.XXXXXXXX") || exit 73`)
-		line(`{ declare -f member; declare -p SUBSTRATED_JOIN_TOKEN; echo 'rm -f "$0.$PBS_NODENUM"; member'; } >"$file"`)
+		line(`{ declare -f member; declare -p SUBSTRATED_JOIN_TOKEN; echo member; } >"$file"`)
 		line(`trap 'rm -f "$file"' EXIT`)
 		line(`pbsdsh -- /bin/bash "$file"`)
 	}
