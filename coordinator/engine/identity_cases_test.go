@@ -109,6 +109,17 @@ func nodeCases() []permissionCase {
 		{"RemoveNode", func(ctx context.Context, e *Engine, c Caller) error {
 			return missing(e.RemoveNode(ctx, c, "none", "", false))
 		}, adminOnly},
+		{"Backends", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.Backends(ctx, c)
+			return err
+		}, adminOnly},
+		{"ReopenBackend", func(ctx context.Context, e *Engine, c Caller) error {
+			return missing(e.ReopenBackend(ctx, c, "none"))
+		}, adminOnly},
+		{"Launches", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.Launches(ctx, c, Page{})
+			return err
+		}, adminOnly},
 		{"Audit", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.Audit(ctx, c, AuditFilter{}, Page{})
 			return err
