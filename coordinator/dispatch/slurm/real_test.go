@@ -3,6 +3,7 @@ package slurm_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,6 +21,10 @@ import (
 var clusters peer.Pool
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil { // tests on a cluster wait more than they work
+		panic(err)
+	}
 	code := m.Run()
 	clusters.Close()
 	os.Exit(code)
@@ -106,7 +111,7 @@ func TestSubmissionsAreNeitherLostNorDoubled(t *testing.T) {
 		}, false},
 		"hangs after its work":           {func() { c.HangReply("sbatch", 1) }, false},
 		"killed before its work":         {func() { c.KillCall("sbatch", 1) }, true},
-		"late, and killed at its time":   {func() { c.DelayCall("sbatch", 1, time.Minute) }, true},
+		"late and killed at its time":    {func() { c.DelayCall("sbatch", 1, time.Minute) }, true},
 		"the controller dies":            {func() { c.KillController(); go func() { time.Sleep(2 * time.Second); c.StartController() }() }, true},
 		"the controller stops for a bit": {func() { c.StopController(); go func() { time.Sleep(6 * time.Second); c.ContinueController() }() }, true},
 		"the controller stops for long":  {func() { c.StopController(); go func() { time.Sleep(16 * time.Second); c.ContinueController() }() }, true},
