@@ -115,7 +115,7 @@
 //
 // Kills and hold are one plan. What is held is taken for everybody else at once, what is free of it too;
 // while victims still end, their room counts for them and for the holder, but once. The holder stands outside the order: it waits
-// for its own room only, starts when nobody is on it any more, and is in nobody's way. There is at most one
+// for its own room only, starts when nobody is on it any more, not in what the victims of another hold have left, and is in nobody's way. There is at most one
 // hold for an allocation. It ends when its allocation is gone, a node of it cannot be used, or the room was taken by
 // something that the scheduler was told of later; then the same decision looks for another.
 //

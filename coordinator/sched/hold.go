@@ -275,7 +275,7 @@ func (s *Scheduler) settleHolds() {
 		s.c.freed++
 	}
 	for _, h := range holds {
-		if h.claim != nil && h.claim.here() && s.c.clear(h.claim) {
+		if h.claim != nil && h.claim.here() && s.c.clear(h.claim) && !s.robs(h) {
 			s.startHeld(h)
 		}
 	}
@@ -315,7 +315,7 @@ func (s *Scheduler) layDown(h *hold) DropReason {
 	if !c.covers() {
 		return DropChanged
 	}
-	if !s.c.possible(c) {
+	if !s.c.possible(c, nil) {
 		return DropImpossible
 	}
 	s.c.extend(h, c, sh.span)
@@ -352,16 +352,40 @@ func (c *cluster) extend(h *hold, of *claim, span time.Duration) {
 	of.to = later(at, span)
 }
 
-// possible reports whether a hold fits beside what lasts and what else is held.
-func (c *cluster) possible(h *claim) bool {
+// robs reports whether a hold that starts while its own victims are still there would take what the victims of another one have
+// left: that would be impossible then, and its victims have gone in vain.
+func (s *Scheduler) robs(h *hold) bool {
+	if !slices.ContainsFunc(h.marks, func(v *claim) bool { return s.c.claims[v.id] == v && !v.ending }) {
+		return false
+	}
+	for _, o := range s.holds {
+		if o != h && o.claim != nil && !s.c.possible(o.claim, h) {
+			return true
+		}
+	}
+	return false
+}
+
+// possible reports whether a hold fits beside what lasts and what else is held. Of one that starts before its victims are
+// gone, they last.
+func (c *cluster) possible(h *claim, starts *hold) bool {
+	lasts := func(o *claim) bool {
+		waiting := o.victim
+		if starts != nil && slices.Contains(starts.marks, o) {
+			waiting--
+		}
+		return waiting == 0 && !o.ending
+	}
 	for _, n := range h.nodes {
 		t := &c.scratch
 		t.reset(len(n.devices))
 		for _, o := range n.holds {
-			t.add(n, o)
+			if o != h {
+				t.add(n, o)
+			}
 		}
 		for _, o := range n.claims {
-			if o.victim == 0 && !o.ending {
+			if lasts(o) {
 				t.add(n, o)
 			}
 		}
@@ -373,12 +397,14 @@ func (c *cluster) possible(h *claim) bool {
 		t := c.tokens[a.kind]
 		used := uint64(0)
 		for _, o := range t.claims {
-			if o.victim == 0 && !o.ending {
+			if lasts(o) {
 				used += t.of(o)
 			}
 		}
 		for _, o := range t.holds {
-			used += t.of(o)
+			if o != h {
+				used += t.of(o)
+			}
 		}
 		if a.n > left(t.total, used) {
 			return false
