@@ -31,8 +31,16 @@ const DefaultPace = 15 * time.Second
 // Closer ends what a provisioner keeps open. Instances stay.
 type Closer interface{ Close() error }
 
-// LaunchID names a launch: a letter and hexadecimal digits, so that every provider takes it as part of a name or tag. IDPattern is it.
+// LaunchID names a launch: l and 16 hexadecimal digits, so that every provider takes it as part of a name or tag.
 type LaunchID string
+
+// Valid reports whether it can be the id of a launch.
+func (id LaunchID) Valid() bool {
+	if len(id) != 17 || id[0] != 'l' {
+		return false
+	}
+	return !strings.ContainsFunc(string(id[1:]), func(r rune) bool { return (r < '0' || r > '9') && (r < 'a' || r > 'f') })
+}
 
 // Handle is what the provider calls an instance.
 type Handle string

@@ -331,7 +331,7 @@ func TestSizes(t *testing.T) {
 
 // clockAllowed are the packages that may ask for the time: programs, the engine's daemons and adapters.
 func clockAllowed(pkg string) bool {
-	return within(pkg, "cmd", "tests", "agent", "coordinator/engine", "coordinator/store", "coordinator/server")
+	return within(pkg, "cmd", "tests", "agent", "coordinator/engine", "coordinator/store", "coordinator/server", "coordinator/provision/provisiontest")
 }
 
 func TestNoHiddenState(t *testing.T) {

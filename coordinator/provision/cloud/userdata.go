@@ -1,0 +1,47 @@
+package cloud
+
+import (
+	"fmt"
+	"strings"
+
+	"substrate/coordinator/provision"
+)
+
+// UserData is what an instance runs at its first boot: a script, which cloud-init takes as it is and an image without cloud-init can run too. It
+// starts the agent and, once that has ended for good, switches the machine off: the instance is launched such that this ends it, so that one
+// which nobody releases costs nothing for long. The token is in the agent's environment alone, never among arguments.
+func UserData(r provision.Request, a Agent) ([]byte, error) {
+	a = a.withDefaults()
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("#!/bin/sh")
+	line("# A node of a Substrate cluster: %s.", strings.Map(printable, r.Boot.Node))
+	line("umask 077")
+	line("mkdir -p %s", Quote(a.StateDir))
+	line("SUBSTRATED_JOIN_TOKEN=%s", Quote(r.Boot.Token))
+	line("export SUBSTRATED_JOIN_TOKEN")
+	line("agent() {")
+	line("  %s run --coordinator %s --node %s --launch %s --state-dir %s --join-within %s", Quote(a.Program), Quote(r.Boot.Coordinator),
+		Quote(r.Boot.Node), Quote(string(r.ID)), Quote(a.StateDir), a.JoinWithin)
+	line("}")
+	// An agent that has joined and is killed is started again: jobs of the node outlive it.
+	line("(")
+	line("  while agent; code=$?; [ $code -gt 128 ]; do sleep 2; done")
+	line("  echo \"substrated has ended with $code\"")
+	line("  sync; poweroff || shutdown -h now || poweroff -f")
+	line(") </dev/null >>%s 2>&1 &", Quote(a.StateDir+"/boot.log"))
+	if b.Len() > MaxUserData {
+		return nil, fmt.Errorf("cannot make user data of launch %s: %d bytes, more than %d", r.ID, b.Len(), MaxUserData)
+	}
+	return []byte(b.String()), nil
+}
+
+func printable(r rune) rune {
+	if r < ' ' || r == 0x7f {
+		return '?'
+	}
+	return r
+}
+
+// Quote makes one word of a shell's.
+func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
