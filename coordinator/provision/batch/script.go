@@ -101,6 +101,7 @@ func (p *Provisioner) script(r provision.Request) string {
 		line(`file=$(mktemp "$HOME/.substrate-pilot.XXXXXXXX") || exit 73`)
 		line(`{ declare -f member; declare -p SUBSTRATED_JOIN_TOKEN; echo member; } >"$file"`)
 		line(`trap 'rm -f "$file"' EXIT`)
+		line(`command -v pbsdsh >/dev/null || PATH=$PATH:$(. /etc/pbs.conf 2>/dev/null; echo "${PBS_EXEC:-/opt/pbs}/bin")`)
 		line(`pbsdsh -- /bin/bash "$file"`)
 	}
 	return b.String()

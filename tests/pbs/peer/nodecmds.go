@@ -1,10 +1,14 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // pbsnodes lists nodes and marks them.
@@ -159,7 +163,11 @@ func (c *call) nodeJobs(entries []entry) {
 	}
 }
 
-// pbsdsh runs a program once for each chunk of the job that it runs in. Here all chunks are on one machine.
+// spawning is how long the start of a program on another node may take before the next one is started.
+const spawning = 100 * time.Millisecond
+
+// pbsdsh runs a program once for each chunk of the job that it runs in, side by side. Here all chunks are on one machine. What a program gets
+// is the environment that its mom makes, and nothing of the script's.
 func (c *call) pbsdsh() int {
 	_, rest, _, _ := getopt(c.args, "c:n:osv")
 	places, err := os.ReadFile(chunksFile())
@@ -167,14 +175,33 @@ func (c *call) pbsdsh() int {
 		c.eprintf("pbsdsh: PBS_JOBID not in environment, not a PBS job\n")
 		return 1
 	}
-	code := 0
-	for host := range strings.FieldsSeq(string(places)) {
-		cmd := exec.Command(rest[0], rest[1:]...)
-		cmd.Stdout, cmd.Stderr = c.out, c.err
-		cmd.Env = append(os.Environ(), "PBSPEER_CHUNK="+host)
-		if err := cmd.Run(); err != nil {
+	var job task
+	if err := readGob(filepath.Join(filepath.Dir(chunksFile()), "spec"), &job); err != nil {
+		c.eprintf("pbsdsh: %v\n", err)
+		return 1
+	}
+	code, number := 0, 0
+	ends := make(chan error)
+	take := func(err error) {
+		number--
+		if err != nil {
 			code = 1
 		}
+	}
+	for i, host := range strings.Fields(string(places)) {
+		cmd := exec.Command(rest[0], rest[1:]...)
+		cmd.Stdout, cmd.Stderr, cmd.Dir = c.out, c.err, job.Dir
+		cmd.Env = append(slices.Clone(job.Env), "PBSPEER_CHUNK="+host, fmt.Sprintf("PBS_NODENUM=%d", i), fmt.Sprintf("PBS_TASKNUM=%d", i+2))
+		number++
+		go func() { ends <- cmd.Run() }()
+		select {
+		case err := <-ends:
+			take(err)
+		case <-time.After(spawning):
+		}
+	}
+	for number > 0 {
+		take(<-ends)
 	}
 	return code
 }
