@@ -1,6 +1,7 @@
 package federation
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,6 +25,7 @@ type host struct {
 	dir     string
 	port    string // name of its end on the bridge
 	bridge  string
+	program string // of the coordinator; "" is the one under test
 	daemon  *exec.Cmd
 	argv    []string
 }
@@ -38,7 +40,7 @@ func run(t *testing.T, argv ...string) {
 // needNamespaces skips, loudly, where a user cannot have them; where CI runs that is a failure.
 func needNamespaces(t *testing.T) {
 	t.Helper()
-	probe := fmt.Sprintf("sbprobe%d", os.Getpid())
+	probe := fmt.Sprintf("sbprobe%d%s", os.Getpid(), t.Name())
 	out, err := exec.Command("ip", "netns", "add", probe).CombinedOutput()
 	if err == nil {
 		run(t, "ip", "netns", "del", probe)
@@ -50,11 +52,11 @@ func needNamespaces(t *testing.T) {
 	t.Skipf("NOT TESTED: the federation of real processes, as network namespaces cannot be had (be root, install iproute2): %v %s", err, out)
 }
 
-// hosts makes a network of namespaces.
-func hosts(t *testing.T, names ...string) []*host {
+// hosts makes a network of namespaces; network tells it from others of this process.
+func hosts(t *testing.T, network string, names ...string) []*host {
 	t.Helper()
 	needNamespaces(t)
-	tag := fmt.Sprintf("sb%d", os.Getpid()%100000)
+	tag := fmt.Sprintf("sb%d%s", os.Getpid()%100000, network)
 	bridge := tag + "br"
 	run(t, "ip", "netns", "add", bridge)
 	t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", bridge).Run() })
@@ -93,7 +95,7 @@ func (h *host) in(argv ...string) *exec.Cmd {
 func (h *host) start(args ...string) {
 	h.t.Helper()
 	if len(args) > 0 {
-		h.argv = append([]string{cluster.Program("substrate-coordinator"), "run", "--dev", "--data-dir", filepath.Join(h.dir, "data"),
+		h.argv = append([]string{cmp.Or(h.program, cluster.Program("substrate-coordinator")), "run", "--dev", "--data-dir", filepath.Join(h.dir, "data"),
 			"--api-listen", "127.0.0.1:7440"}, args...)
 	}
 	_ = os.Remove(filepath.Join(h.dir, "data", "ready.json"))
@@ -122,16 +124,38 @@ func (h *host) kill() {
 	}
 }
 
-// node starts an agent on the host.
+// node starts an agent on the host, which finds a machine of four cores there.
 func (h *host) node() {
 	h.t.Helper()
-	agent := h.in(cluster.Program("substrated"), "run", "--coordinator", "127.0.0.1:7443", "--run-as-caller", "--node", "n1",
+	root := filepath.Join(h.dir, "root")
+	if err := (cluster.Machine{Cores: 4, MemoryMiB: 4096}).Write(root); err != nil {
+		h.t.Fatal(err)
+	}
+	agent := h.in(cluster.Program("substrated"), "run", "--coordinator", "127.0.0.1:7443", "--run-as-caller", "--node", "n1", "--root", root,
 		"--join-token-file", filepath.Join(h.dir, "data", "join.token"), "--state-dir", filepath.Join(h.dir, "agent"))
 	if err := agent.Start(); err != nil {
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(func() { _ = agent.Process.Kill(); _ = agent.Wait() })
 	h.until("the node to be ready", func(out string) bool { return strings.Contains(out, "ready") && !strings.Contains(out, "not-ready") }, "node", "list")
+}
+
+// join starts a cluster with one node and registers it with the Federate.
+func (h *host) join(fed *host, name, config string) {
+	h.t.Helper()
+	h.start("--federation-listen", h.address+":7444")
+	h.configure(config)
+	h.node()
+	token := h.must("cluster", "federation", "token", "create", "-o", "name")
+	fed.must("cluster", "register", name, "--address", h.address+":7444", "--token", strings.Fields(token)[0])
+}
+
+// configure sets a configuration and returns what is said of it.
+func (h *host) configure(text string) string {
+	h.t.Helper()
+	path := filepath.Join(h.dir, "c.yaml")
+	write(h.t, path, text)
+	return h.must("cluster", "config", "set", path)
 }
 
 // cli runs a command as the host's administrator.
@@ -182,18 +206,12 @@ func (h *host) workflow(id string) (w workflow) {
 // TestFederationOfRealProcesses: one Federate, two clusters, each on a network of its own that is cut and put back,
 // and everybody dies once.
 func TestFederationOfRealProcesses(t *testing.T) {
-	all := hosts(t, "fed", "east", "west")
+	t.Parallel()
+	all := hosts(t, "a", "fed", "east", "west")
 	fed, clusters := all[0], all[1:]
 	fed.start("--role", "federate", "--public-url", "https://fed.example:7440")
 	for i, name := range []string{"east", "west"} {
-		h := clusters[i]
-		h.start("--federation-listen", h.address+":7444")
-		config := filepath.Join(h.dir, "c.yaml")
-		write(t, config, cluster.Anywhere)
-		h.must("cluster", "config", "set", config)
-		h.node()
-		token := h.must("cluster", "federation", "token", "create", "-o", "name")
-		fed.must("cluster", "register", name, "--address", h.address+":7444", "--token", strings.Fields(token)[0])
+		clusters[i].join(fed, name, cluster.Anywhere)
 	}
 	fed.must("group", "update", "default", "--priority", "7")
 	file := filepath.Join(fed.dir, "w.yaml")
