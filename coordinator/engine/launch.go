@@ -32,7 +32,7 @@ type launchRecord struct {
 	Joined     []coordinator.NodeID       `json:"joined,omitempty"`
 	Release    string                     `json:"release,omitempty"` // why it is given up
 	GivenUp    time.Time                  `json:"given_up,omitzero"`
-	Failed     provision.Kind             `json:"failed,omitempty"` // it is given up because it came to nothing
+	Failed     provision.Fault            `json:"failed,omitempty"` // it is given up because it came to nothing
 }
 
 // backendID names a connection: "" is the only one of its kind.
@@ -166,7 +166,7 @@ func (t *tx) putLaunch(l *launch) {
 func (t *tx) wakeProvisioners() { t.then(func(int64) { t.engine.provisioners.wake() }) }
 
 // giveUp writes that a launch is not wanted any more. The provider is called until the instance is gone.
-func (t *tx) giveUp(l *launch, why string, failed provision.Kind) {
+func (t *tx) giveUp(l *launch, why string, failed provision.Fault) {
 	if l.record.Release != "" {
 		return
 	}
@@ -174,7 +174,7 @@ func (t *tx) giveUp(l *launch, why string, failed provision.Kind) {
 	l.next, l.tries = time.Time{}, 0
 	t.putLaunch(l)
 	t.spend(l)
-	if failed != provision.KindNone {
+	if failed != provision.FaultNone {
 		t.launchFailed(l, why, failed)
 	}
 	for _, key := range l.keys()[min(len(l.arrived), len(l.keys())):] {
@@ -205,7 +205,7 @@ func (t *tx) release(list []sched.Release) {
 		s.changedNode(n)
 		live := func(id coordinator.NodeID) bool { return s.nodes[id] != nil && s.nodes[id].released == "" }
 		if !slices.ContainsFunc(l.record.Joined, live) {
-			t.giveUp(l, n.released, provision.KindNone)
+			t.giveUp(l, n.released, provision.FaultNone)
 		}
 	}
 }
@@ -222,7 +222,7 @@ func (t *tx) spend(l *launch) {
 }
 
 // launchFailed lets a definition rest whose launch came to nothing.
-func (t *tx) launchFailed(l *launch, why string, kind provision.Kind) {
+func (t *tx) launchFailed(l *launch, why string, kind provision.Fault) {
 	s := t.state
 	if o := s.offers[l.record.Definition]; o != nil {
 		o.failures++
@@ -241,13 +241,13 @@ func (t *tx) launchFailed(l *launch, why string, kind provision.Kind) {
 }
 
 // launchOver forgets a launch whose instance is gone, with its nodes.
-func (t *tx) launchOver(l *launch, why string, kind provision.Kind) {
+func (t *tx) launchOver(l *launch, why string, kind provision.Fault) {
 	s := t.state
 	if l.record.Release == "" {
 		t.spend(l)
 	}
 	if l.record.Release == "" && len(l.arrived) == 0 {
-		t.launchFailed(l, why, cmp.Or(kind, provision.KindTransient))
+		t.launchFailed(l, why, cmp.Or(kind, provision.FaultTransient))
 	}
 	t.delete(launchKey(l.record.ID))
 	t.group()

@@ -367,7 +367,7 @@ func (t *tx) launchCall(l *launch) (call, bool) {
 	s, e := t.state, t.engine
 	d := s.definition(l.record.Definition)
 	if d == nil || specDigest(d) != l.record.Spec || s.backendOf(d) != l.record.Backend {
-		t.giveUp(l, "its definition has changed", provision.KindNone)
+		t.giveUp(l, "its definition has changed", provision.FaultNone)
 		return call{}, false
 	}
 	token, rec, err := s.ca.LaunchToken(string(l.record.ID), l.record.Nodes, t.now, launchTokenTTL)
@@ -409,7 +409,7 @@ func (t *tx) launchAnswered(id provision.LaunchID, inst provision.Instance, err 
 	if l == nil {
 		return // given up meanwhile; a list finds the instance and has it reaped
 	}
-	switch kind := provision.KindOf(err); {
+	switch kind := provision.FaultOf(err); {
 	case err == nil:
 		l.record.Handle, l.next, l.tries, l.trouble = inst.Handle, time.Time{}, 0, ""
 		t.observe(l, inst)
@@ -449,7 +449,7 @@ func (t *tx) releaseAnswered(id provision.LaunchID, err error) {
 	if err == nil {
 		return
 	}
-	if provision.KindOf(err) == provision.KindNotFound {
+	if provision.FaultOf(err) == provision.FaultNotFound {
 		t.launchOver(l, l.record.Release, l.record.Failed)
 		return
 	}

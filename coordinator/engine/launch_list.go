@@ -37,7 +37,7 @@ func (w *backendWorker) lists(ctx context.Context) {
 		return // the next list says the same
 	}
 	for _, o := range orphans {
-		if err := w.p.Release(limited, o.Handle); err != nil && provision.KindOf(err) != provision.KindNotFound {
+		if err := w.p.Release(limited, o.Handle); err != nil && provision.FaultOf(err) != provision.FaultNotFound {
 			e.opt.Log.Warn("cannot release an instance that no launch is known of", "backend", w.id, "instance", o.Handle, "err", err)
 			continue
 		}
@@ -74,7 +74,7 @@ func (t *tx) compareInstances(b backendID, began time.Time, list []provision.Ins
 			t.observe(l, inst)
 		case l.called() && l.listedSince(began):
 			if l.missing++; l.missing >= missingLists {
-				t.launchOver(l, cmp.Or(l.record.Release, "the provider knows the instance no more"), provision.KindNone)
+				t.launchOver(l, cmp.Or(l.record.Release, "the provider knows the instance no more"), provision.FaultNone)
 			}
 		}
 	}
@@ -87,7 +87,7 @@ func (l *launch) listedSince(began time.Time) bool { return began.Sub(l.record.A
 // observe takes over how an instance is.
 func (t *tx) observe(l *launch, inst provision.Instance) {
 	l.state, l.detail = inst.State, inst.Detail
-	if inst.Failed != provision.KindNone && len(l.record.Joined) == 0 {
+	if inst.Failed != provision.FaultNone && len(l.record.Joined) == 0 {
 		t.giveUp(l, cmp.Or(inst.Detail, "it can never start"), inst.Failed)
 	}
 	running, ends := inst.Running.UTC(), inst.Ends.UTC()
@@ -128,16 +128,16 @@ func (t *tx) review(b backendID) {
 		d := s.definition(l.record.Definition)
 		if d == nil {
 			if !t.busy(l) {
-				t.giveUp(l, "its definition is gone from the configuration", provision.KindNone)
+				t.giveUp(l, "its definition is gone from the configuration", provision.FaultNone)
 			}
 			continue
 		}
 		within := cmp.Or(d.JoinTimeout, joinWithin)
 		switch running := l.record.Running; {
 		case len(l.record.Joined) == 0 && !running.IsZero() && t.now.Sub(running) > within:
-			t.giveUp(l, fmt.Sprintf("it runs since %s and no agent has come within %s", running.Format(time.RFC3339), within), provision.KindUnreachable)
+			t.giveUp(l, fmt.Sprintf("it runs since %s and no agent has come within %s", running.Format(time.RFC3339), within), provision.FaultUnreachable)
 		case len(l.record.Joined) == 0 && l.state != provision.StateRunning && !awaited[l.record.Definition]:
-			t.giveUp(l, "nothing waits for it any more", provision.KindNone)
+			t.giveUp(l, "nothing waits for it any more", provision.FaultNone)
 		}
 	}
 }

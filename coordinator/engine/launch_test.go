@@ -122,7 +122,7 @@ func (p *provider) Release(_ context.Context, h provision.Handle) error {
 	delete(p.leave, h)
 	p.mu.Unlock()
 	if inst == nil {
-		return provision.Errorf(provision.KindNotFound, "release "+string(h), "no such instance")
+		return provision.Errorf(provision.FaultNotFound, "release "+string(h), "no such instance")
 	}
 	if leave != nil {
 		leave()
@@ -244,7 +244,7 @@ func TestLostAnswerLaunchesOnce(t *testing.T) {
 			return nil
 		}
 		lost = true
-		return provision.Errorf(provision.KindTransient, "launch", "connection reset")
+		return provision.Errorf(provision.FaultTransient, "launch", "connection reset")
 	}
 	c := newDynamic(t, store.NewMemory(), p, 600, 4)
 	c.awaitStatus(c.start(pilotJob).ID, coordinator.StatusFinished)
@@ -265,7 +265,7 @@ func TestLaunchThatFails(t *testing.T) {
 	p.fail = func(r provision.Request) error {
 		ids = append(ids, r.ID)
 		if len(ids) == 1 {
-			return provision.Errorf(provision.KindNoCapacity, "launch "+string(r.ID), "all nodes of the partition are taken")
+			return provision.Errorf(provision.FaultNoCapacity, "launch "+string(r.ID), "all nodes of the partition are taken")
 		}
 		return nil
 	}
@@ -351,7 +351,7 @@ func TestInstanceGoneWhileWorkRuns(t *testing.T) {
 	before := p.handles()
 	p.mu.Lock()
 	inst := p.instances[before[0]]
-	inst.State, inst.Detail, inst.Failed = provision.StateGone, "cancelled by the site", provision.KindInterrupted
+	inst.State, inst.Detail, inst.Failed = provision.StateGone, "cancelled by the site", provision.FaultInterrupted
 	p.mu.Unlock()
 	c.eventually("its node is forgotten", func() bool { return len(c.nodes()) == 0 })
 	if !slices.ContainsFunc(c.events(""), func(ev Event) bool {

@@ -114,7 +114,7 @@ func (e *Engine) RemoveNode(ctx context.Context, c Caller, id coordinator.NodeID
 		t.forget(n, r, "node "+string(id)+" was removed")
 		t.event(Event{Kind: "node-removed", Subject: string(id), Message: fmt.Sprintf("by %s %s", c.Name, reason)})
 		if l != nil && !slices.ContainsFunc(l.record.Joined, func(id coordinator.NodeID) bool { return s.nodes[id] != nil }) {
-			t.giveUp(l, "its nodes were removed", provision.KindNone)
+			t.giveUp(l, "its nodes were removed", provision.FaultNone)
 		}
 		return nil
 	})

@@ -22,7 +22,7 @@
 // question for all instances, or a few, never one for each. When the provider could not be asked for all of them, it is an error: what is missing
 // in a list counts as gone when it is missing in the next one too.
 //
-// Errors are of one of the kinds of Kind, and what comes of each is the same for all providers.
+// Each error is a Fault, and what comes of each is the same for all providers.
 //
 // Package provisiontest is what every provisioner must do, as tests.
 package provision

@@ -115,7 +115,7 @@ type Instance struct {
 	Launched time.Time // by the provider's clock, like the next two
 	Running  time.Time // since when
 	Ends     time.Time // when the provider ends it at the latest; zero: not known
-	Failed   Kind      // why it is gone or ending though nobody asked, KindNone when it was asked for or is over as it should be
+	Failed   Fault     // why it is gone or ending though nobody asked, FaultNone when it was asked for or is over as it should be
 }
 
 // Names of nodes are labels of a domain name.

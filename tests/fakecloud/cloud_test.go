@@ -24,8 +24,8 @@ func definition(typ string, spot bool) coordinator.Definition {
 
 // TestDirect shows that the conformance suite can be passed, and the engine with it.
 func TestDirect(t *testing.T) {
-	kinds := map[provision.Kind]Cause{provision.KindNoCapacity: NoCapacity, provision.KindQuota: Quota, provision.KindThrottled: Throttled,
-		provision.KindDenied: Denied, provision.KindClockSkew: ClockSkew, provision.KindInvalid: Invalid, provision.KindTransient: Broken}
+	kinds := map[provision.Fault]Cause{provision.FaultNoCapacity: NoCapacity, provision.FaultQuota: Quota, provision.FaultThrottled: Throttled,
+		provision.FaultDenied: Denied, provision.FaultClockSkew: ClockSkew, provision.FaultInvalid: Invalid, provision.FaultTransient: Broken}
 	ops := map[provisiontest.Call]Op{provisiontest.CallLaunch: OpLaunch, provisiontest.CallRelease: OpRelease, provisiontest.CallList: OpList, provisiontest.CallOffers: OpTypes}
 	h := provisiontest.Harness{
 		Settle: time.Minute,
@@ -46,7 +46,7 @@ func TestDirect(t *testing.T) {
 					}
 					return provision.Handle(i.ID)
 				},
-				Fail:    func(call provisiontest.Call, kind provision.Kind) { c.Fail(ops[call], Fault{Refuse: kinds[kind]}) },
+				Fail:    func(call provisiontest.Call, fault provision.Fault) { c.Fail(ops[call], Fault{Refuse: kinds[fault]}) },
 				Lose:    func(call provisiontest.Call) { c.Fail(ops[call], Fault{Lost: true}) },
 				Hang:    func(call provisiontest.Call) { c.Fail(ops[call], Fault{Hang: true}) },
 				Empty:   func(d coordinator.Definition) { c.Empty(d.Spec.(spec.AWS).InstanceType, "", OnDemand, true) },
@@ -56,7 +56,7 @@ func TestDirect(t *testing.T) {
 		},
 	}
 	for k := range kinds {
-		h.Kinds = append(h.Kinds, k)
+		h.Faults = append(h.Faults, k)
 	}
 	provisiontest.Run(t, h)
 }

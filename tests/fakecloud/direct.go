@@ -59,7 +59,7 @@ func (d *Direct) Launch(_ context.Context, r provision.Request) (provision.Insta
 	op := "launch " + string(r.ID)
 	s, ok := r.Definition.Spec.(spec.AWS)
 	if !ok {
-		return provision.Instance{}, provision.Errorf(provision.KindInvalid, op, "the definition is not of kind aws")
+		return provision.Instance{}, provision.Errorf(provision.FaultInvalid, op, "the definition is not of kind aws")
 	}
 	ask := Ask{Token: fmt.Sprintf("%s/%s/%s/%t", d.Cluster, r.ID, s.InstanceType, s.Spot), Type: s.InstanceType, Zone: s.Zone, Lifetime: r.Lifetime,
 		Tags:     map[string]string{tagCluster: d.Cluster, tagLaunch: string(r.ID)},
@@ -105,11 +105,11 @@ func (d *Direct) fault(op string, o Op, do func() error) error {
 		return refused(op, &Refusal{f.Refuse, "as told"})
 	}
 	if f.Hang {
-		return provision.Errorf(provision.KindTransient, op, "no answer")
+		return provision.Errorf(provision.FaultTransient, op, "no answer")
 	}
 	err := do()
 	if f.Lost {
-		return provision.Errorf(provision.KindTransient, op, "the connection broke")
+		return provision.Errorf(provision.FaultTransient, op, "the connection broke")
 	}
 	var no *Refusal
 	if errors.As(err, &no) {
@@ -119,10 +119,10 @@ func (d *Direct) fault(op string, o Op, do func() error) error {
 }
 
 func refused(op string, no *Refusal) error {
-	kind := map[Cause]provision.Kind{
-		NotFound: provision.KindNotFound, NoCapacity: provision.KindNoCapacity, Quota: provision.KindQuota, Throttled: provision.KindThrottled,
-		Denied: provision.KindDenied, ClockSkew: provision.KindClockSkew, Invalid: provision.KindInvalid, TokenMismatch: provision.KindInvalid,
-		TokenSpent: provision.KindInvalid, Broken: provision.KindTransient,
+	kind := map[Cause]provision.Fault{
+		NotFound: provision.FaultNotFound, NoCapacity: provision.FaultNoCapacity, Quota: provision.FaultQuota, Throttled: provision.FaultThrottled,
+		Denied: provision.FaultDenied, ClockSkew: provision.FaultClockSkew, Invalid: provision.FaultInvalid, TokenMismatch: provision.FaultInvalid,
+		TokenSpent: provision.FaultInvalid, Broken: provision.FaultTransient,
 	}[no.Cause]
 	return provision.Errorf(kind, op, "%w", no)
 }
@@ -136,9 +136,9 @@ func instanceOf(i Instance) provision.Instance {
 	switch i.Why {
 	case "", "lifetime":
 	case "reclaimed":
-		out.Failed = provision.KindInterrupted
+		out.Failed = provision.FaultInterrupted
 	default:
-		out.Failed = provision.KindTransient
+		out.Failed = provision.FaultTransient
 	}
 	return out
 }

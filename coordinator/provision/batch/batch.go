@@ -131,13 +131,13 @@ func (p *Provisioner) Launch(ctx context.Context, r provision.Request) (provisio
 		return p.open(ctx, op, *kept)
 	}
 	if wait := p.mayLand(r); wait > 0 {
-		e := provision.Errorf(provision.KindTransient, op, "an earlier submission may still arrive for %s", wait.Round(time.Second))
+		e := provision.Errorf(provision.FaultTransient, op, "an earlier submission may still arrive for %s", wait.Round(time.Second))
 		e.After = wait
 		return provision.Instance{}, e
 	}
 	s, err := p.spec(r)
 	if err != nil {
-		return provision.Instance{}, provision.Errorf(provision.KindInvalid, op, "%w", err)
+		return provision.Instance{}, provision.Errorf(provision.FaultInvalid, op, "%w", err)
 	}
 	id, err := p.opt.Backend.Submit(ctx, s)
 	if errors.Is(err, dispatch.ErrOutcomeUnknown) {

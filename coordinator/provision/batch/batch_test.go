@@ -148,7 +148,7 @@ func TestLostReply(t *testing.T) {
 				if got, err = s.launch("l1"); err == nil {
 					break
 				}
-				if !provision.KindOf(err).Again() {
+				if !provision.FaultOf(err).Again() {
 					t.Fatalf("it failed for good: %v", err)
 				}
 				s.pass(2 * time.Second)
@@ -171,7 +171,7 @@ func TestAfterACrash(t *testing.T) {
 	r.Again, r.Asked = true, s.clock.Now().Add(-time.Second)
 	_, err := s.p.Launch(t.Context(), r)
 	var e *provision.Error
-	if !errors.As(err, &e) || e.Kind != provision.KindTransient || e.After <= 0 || s.calls["submit"] != 0 {
+	if !errors.As(err, &e) || e.Fault != provision.FaultTransient || e.After <= 0 || s.calls["submit"] != 0 {
 		t.Fatalf("right after a crash: %v, %d submissions", err, s.calls["submit"])
 	}
 	s.pass(e.After)
@@ -226,12 +226,12 @@ func TestEndsOfPilots(t *testing.T) {
 	for name, c := range map[string]struct {
 		script string
 		cause  dispatch.Cause
-		want   provision.Kind
+		want   provision.Fault
 	}{
-		"its agent ended":      {script: "exit 75\n", want: provision.KindUnreachable},
-		"it was preempted":     {cause: dispatch.CausePreempted, want: provision.KindInterrupted},
-		"its time was over":    {cause: dispatch.CauseTimeout, want: provision.KindNone},
-		"it ran out of memory": {cause: dispatch.CauseOutOfMemory, want: provision.KindUnreachable},
+		"its agent ended":      {script: "exit 75\n", want: provision.FaultUnreachable},
+		"it was preempted":     {cause: dispatch.CausePreempted, want: provision.FaultInterrupted},
+		"its time was over":    {cause: dispatch.CauseTimeout, want: provision.FaultNone},
+		"it ran out of memory": {cause: dispatch.CauseOutOfMemory, want: provision.FaultUnreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)
@@ -272,7 +272,7 @@ func TestRelease(t *testing.T) {
 	if got := s.list()["l1"]; got.State != provision.StateGone {
 		t.Errorf("it is %+v, want gone", got)
 	}
-	if err := s.p.Release(t.Context(), "424242"); provision.KindOf(err) != provision.KindNotFound {
+	if err := s.p.Release(t.Context(), "424242"); provision.FaultOf(err) != provision.FaultNotFound {
 		t.Errorf("release of what is not there: %v", err)
 	}
 }
@@ -284,10 +284,10 @@ func TestSystemIsDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.system.Unavailable(true)
-	if _, err := s.p.List(t.Context()); !provision.KindOf(err).Again() {
+	if _, err := s.p.List(t.Context()); !provision.FaultOf(err).Again() {
 		t.Errorf("list: %v", err)
 	}
-	if _, err := s.launch("l2"); !provision.KindOf(err).Again() {
+	if _, err := s.launch("l2"); !provision.FaultOf(err).Again() {
 		t.Errorf("launch: %v", err)
 	}
 	s.system.Unavailable(false)

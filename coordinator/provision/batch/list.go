@@ -128,14 +128,14 @@ func (p *Provisioner) instance(id dispatch.ObjectID, one *pilot) provision.Insta
 	inst := provision.Instance{Handle: provision.Handle(id), ID: p.launchOf(o.Ref), Detail: o.Raw, Launched: o.Submitted, Running: o.Started, Ends: o.Ends}
 	switch {
 	case one.track.Phase == dispatch.PhaseLost || one.track.Phase == dispatch.PhaseReused:
-		inst.State, inst.Failed, inst.Detail = provision.StateGone, provision.KindInterrupted, "the batch system has forgotten it"
+		inst.State, inst.Failed, inst.Detail = provision.StateGone, provision.FaultInterrupted, "the batch system has forgotten it"
 	case one.over():
 		inst.State, inst.Failed = provision.StateGone, failure(o)
 		inst.Detail = cmp.Or(o.Raw, o.Cause.String())
 	default:
 		inst.State = stateOf(o)
 		if !one.hopeless.IsZero() && p.opt.Clock.Now().Sub(one.hopeless) > settle {
-			inst.Failed = provision.KindInvalid
+			inst.Failed = provision.FaultInvalid
 		}
 	}
 	return inst
@@ -157,21 +157,21 @@ func stateOf(o dispatch.Observation) provision.State {
 }
 
 // failure is what the end of a pilot nobody here asked for means.
-func failure(o dispatch.Observation) provision.Kind {
+func failure(o dispatch.Observation) provision.Fault {
 	switch o.Cause {
 	case dispatch.CauseTimeout, dispatch.CauseDeadline:
-		return provision.KindNone // its time was over
+		return provision.FaultNone // its time was over
 	case dispatch.CausePreempted, dispatch.CauseNodeLost:
-		return provision.KindInterrupted
+		return provision.FaultInterrupted
 	case dispatch.CauseExitCode, dispatch.CauseSignalled, dispatch.CauseOutOfMemory, dispatch.CauseLimit:
-		return provision.KindUnreachable // its agent has ended
+		return provision.FaultUnreachable // its agent has ended
 	case dispatch.CauseLaunch, dispatch.CauseRejected, dispatch.CauseNeverRan, dispatch.CauseUnsatisfiable:
-		return provision.KindInvalid
+		return provision.FaultInvalid
 	}
 	if o.State == dispatch.StateCancelled {
-		return provision.KindInterrupted
+		return provision.FaultInterrupted
 	}
-	return provision.KindNone
+	return provision.FaultNone
 }
 
 // explain puts an error of the batch system into a provisioner's terms.
@@ -179,13 +179,13 @@ func explain(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	kind := provision.KindTransient
+	kind := provision.FaultTransient
 	for _, k := range []struct {
 		is   error
-		kind provision.Kind
+		kind provision.Fault
 	}{
-		{dispatch.ErrNotFound, provision.KindNotFound}, {dispatch.ErrRefused, provision.KindInvalid}, {dispatch.ErrDenied, provision.KindDenied},
-		{dispatch.ErrUnsupported, provision.KindUnsupported}, {dispatch.ErrReadOnly, provision.KindUnsupported},
+		{dispatch.ErrNotFound, provision.FaultNotFound}, {dispatch.ErrRefused, provision.FaultInvalid}, {dispatch.ErrDenied, provision.FaultDenied},
+		{dispatch.ErrUnsupported, provision.FaultUnsupported}, {dispatch.ErrReadOnly, provision.FaultUnsupported},
 	} {
 		if errors.Is(err, k.is) {
 			kind = k.kind

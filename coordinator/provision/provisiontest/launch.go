@@ -33,7 +33,7 @@ func launchOne(s *session) {
 	i := s.launch(r)
 	s.live(1)
 	run := s.running(i.Handle)
-	if run.ID != r.ID || run.Failed != provision.KindNone {
+	if run.ID != r.ID || run.Failed != provision.FaultNone {
 		s.Errorf("it is listed as %+v", run)
 	}
 	if run.Launched.IsZero() || run.Running.IsZero() || run.Running.Before(run.Launched) {
@@ -79,7 +79,7 @@ func launchTogether(s *session) {
 		all.Go(func() {
 			for range 3 {
 				_, err := p.Launch(ctx, r)
-				if err != nil && !provision.KindOf(err).Again() {
+				if err != nil && !provision.FaultOf(err).Again() {
 					s.Errorf("one of several: %v", err)
 				}
 			}
@@ -99,8 +99,8 @@ func lost(s *session, restart bool) {
 	r := s.request(1)
 	s.a.Lose(CallLaunch)
 	i, err := s.p.Launch(s.ctx(), r)
-	if err != nil && provision.KindOf(err) != provision.KindTransient {
-		s.Fatalf("a lost answer is %v, of kind %s", err, provision.KindOf(err))
+	if err != nil && provision.FaultOf(err) != provision.FaultTransient {
+		s.Fatalf("a lost answer is %v, of kind %s", err, provision.FaultOf(err))
 	}
 	s.live(1)
 	if restart {
@@ -128,7 +128,7 @@ func launchOtherType(s *session) {
 	a := s.launch(s.request(1))
 	b, err := s.p.Launch(s.ctx(), s.requestOf(s.a.Definitions[1], 1))
 	if err != nil {
-		s.wants("the same id for another type", err, provision.KindInvalid)
+		s.wants("the same id for another type", err, provision.FaultInvalid)
 		s.live(1)
 		return
 	}
@@ -169,7 +169,7 @@ func launchSpot(s *session) {
 	}
 	s.a.Reclaim(i.Handle)
 	s.until(i.Handle, "taken back", func(i *provision.Instance) bool { return i == nil || i.State >= provision.StateEnding })
-	if got := s.find(i.Handle); got != nil && got.Failed != provision.KindInterrupted {
+	if got := s.find(i.Handle); got != nil && got.Failed != provision.FaultInterrupted {
 		s.Errorf("an instance that was taken back is listed as %+v", got)
 	}
 }
@@ -204,8 +204,8 @@ func launchHang(s *session) {
 	defer cancel()
 	began := time.Now()
 	_, err := s.p.Launch(ctx, r)
-	if err == nil || provision.KindOf(err) != provision.KindTransient {
-		s.Errorf("no answer is %v, of kind %s", err, provision.KindOf(err))
+	if err == nil || provision.FaultOf(err) != provision.FaultTransient {
+		s.Errorf("no answer is %v, of kind %s", err, provision.FaultOf(err))
 	}
 	if took := time.Since(began); took > 20*time.Second {
 		s.Errorf("it took %s to leave", took)

@@ -29,7 +29,7 @@ func releaseOne(s *session) {
 	}
 	s.gone(i.Handle)
 	s.live(0)
-	if i := s.find(i.Handle); i != nil && i.Failed != provision.KindNone {
+	if i := s.find(i.Handle); i != nil && i.Failed != provision.FaultNone {
 		s.Errorf("what was given up is listed as failed: %+v", i)
 	}
 }
@@ -38,13 +38,13 @@ func releaseOne(s *session) {
 func releaseAgain(s *session) {
 	i := s.launch(s.request(1))
 	for range 3 {
-		if err := s.p.Release(s.ctx(), i.Handle); err != nil && provision.KindOf(err) != provision.KindNotFound {
+		if err := s.p.Release(s.ctx(), i.Handle); err != nil && provision.FaultOf(err) != provision.FaultNotFound {
 			s.Fatal(err)
 		}
 	}
 	s.gone(i.Handle)
 	err := s.p.Release(s.ctx(), i.Handle)
-	if err != nil && provision.KindOf(err) != provision.KindNotFound {
+	if err != nil && provision.FaultOf(err) != provision.FaultNotFound {
 		s.Errorf("released when it was gone: %v", err)
 	}
 	s.live(0)
@@ -54,7 +54,7 @@ func releaseNothing(s *session) {
 	i := s.launch(s.request(1))
 	handle := string(i.Handle)
 	other := handle[:len(handle)-1] + map[bool]string{true: "1", false: "0"}[strings.HasSuffix(handle, "0")]
-	s.wants("release what is not there", s.p.Release(s.ctx(), provision.Handle(other)), provision.KindNotFound)
+	s.wants("release what is not there", s.p.Release(s.ctx(), provision.Handle(other)), provision.FaultNotFound)
 	s.live(1)
 }
 
@@ -81,10 +81,10 @@ func releaseLost(s *session) {
 	i := s.launch(s.request(1))
 	s.running(i.Handle)
 	s.a.Lose(CallRelease)
-	if err := s.p.Release(s.ctx(), i.Handle); err != nil && !provision.KindOf(err).Again() {
+	if err := s.p.Release(s.ctx(), i.Handle); err != nil && !provision.FaultOf(err).Again() {
 		s.Errorf("a lost answer is %v", err)
 	}
-	if err := s.p.Release(s.ctx(), i.Handle); err != nil && provision.KindOf(err) != provision.KindNotFound {
+	if err := s.p.Release(s.ctx(), i.Handle); err != nil && provision.FaultOf(err) != provision.FaultNotFound {
 		s.Error(err)
 	}
 	s.gone(i.Handle)
@@ -135,7 +135,7 @@ func listHalf(s *session) {
 	s.pass()
 	s.list()
 	for range 8 { // retries of a client go by
-		s.a.Fail(CallList, provision.KindDenied)
+		s.a.Fail(CallList, provision.FaultDenied)
 	}
 	if list, err := s.p.List(s.ctx()); err == nil {
 		s.Errorf("a list without all of its pages is no error: %d of %d", len(list), s.a.Page+1)
@@ -159,13 +159,13 @@ func listStray(s *session) {
 func listFails(s *session) {
 	s.launch(s.request(1))
 	for range 8 {
-		s.a.Fail(CallList, provision.KindDenied)
+		s.a.Fail(CallList, provision.FaultDenied)
 	}
 	list, err := s.p.List(s.ctx())
 	if err == nil {
 		s.Fatalf("a list that was refused is %+v", list)
 	}
-	s.wants("list", err, provision.KindDenied)
+	s.wants("list", err, provision.FaultDenied)
 }
 
 func offerChecks() []check {
@@ -211,31 +211,31 @@ func offersAbsent(s *session) {
 		s.Errorf("an absent type is offered as %+v", o)
 	}
 	_, err = s.p.Launch(s.ctx(), s.requestOf(*s.a.Absent, 1))
-	s.wants("launch an absent type", err, provision.KindInvalid)
+	s.wants("launch an absent type", err, provision.FaultInvalid)
 	s.live(0)
 }
 
-// errorChecks: each kind comes as what it is, makes nothing, and the same id works once it is over.
-func errorChecks(kinds []provision.Kind) []check {
+// errorChecks: each fault comes as what it is, makes nothing, and the same id works once it is over.
+func errorChecks(faults []provision.Fault) []check {
 	var out []check
 	fails := need("way to fail", func(a *Account) bool { return a.Fail != nil })
-	for _, kind := range kinds {
-		out = append(out, check{name: "errors/launch " + kind.String(), needs: fails, run: func(s *session) { launchRefused(s, kind) }})
+	for _, fault := range faults {
+		out = append(out, check{name: "errors/launch " + fault.String(), needs: fails, run: func(s *session) { launchRefused(s, fault) }})
 	}
 	return append(out, check{name: "errors/no capacity", needs: need("way to take capacity away", func(a *Account) bool { return a.Empty != nil }), run: noCapacity})
 }
 
-func launchRefused(s *session, kind provision.Kind) {
+func launchRefused(s *session, fault provision.Fault) {
 	r := s.request(1)
 	for range 12 { // more than a client's own retries
-		s.a.Fail(CallLaunch, kind)
+		s.a.Fail(CallLaunch, fault)
 	}
 	_, err := s.p.Launch(s.ctx(), r)
-	s.wants("launch", err, kind)
+	s.wants("launch", err, fault)
 	if err != nil && !strings.Contains(err.Error(), string(r.ID)) {
 		s.Errorf("the error does not say what was launched: %v", err)
 	}
-	if kind == provision.KindTransient {
+	if fault == provision.FaultTransient {
 		return // nobody knows
 	}
 	s.live(0)
@@ -249,7 +249,7 @@ func noCapacity(s *session) {
 		before = s.a.Asked(CallLaunch)
 	}
 	_, err := s.p.Launch(s.ctx(), s.request(1))
-	s.wants("launch", err, provision.KindNoCapacity)
+	s.wants("launch", err, provision.FaultNoCapacity)
 	if s.a.Asked != nil {
 		if asked := s.a.Asked(CallLaunch) - before; asked != 1 {
 			s.Errorf("a provider without capacity was asked %d times", asked)

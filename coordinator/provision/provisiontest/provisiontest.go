@@ -42,7 +42,7 @@ type Account struct {
 	// Pass lets time pass at the provider, until instances that were asked for run and those that were ended are gone.
 	Pass func(d time.Duration)
 	// Fail has the next call of a verb fail as a kind, once.
-	Fail func(c Call, kind provision.Kind)
+	Fail func(c Call, fault provision.Fault)
 	// Lose carries the next call of a verb out and loses the answer.
 	Lose func(c Call)
 	// Hang has the next call of a verb get no answer at all.
@@ -59,8 +59,8 @@ type Account struct {
 // Harness makes accounts.
 type Harness struct {
 	New func(t *testing.T) Account
-	// Kinds are the kinds of error that Fail can play.
-	Kinds []provision.Kind
+	// Faults are those that Fail can play.
+	Faults []provision.Fault
 	// LeaveOut names checks that the provider cannot show, each with the reason. Any other that is left out is a failure.
 	LeaveOut map[string]string
 	// Settle is for how long the provider may need until an instance runs or is gone. With Pass it costs no time.
@@ -78,7 +78,7 @@ type check struct {
 // Run tests a provisioner.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
-	all := slices.Concat(launchChecks(), releaseChecks(), listChecks(), offerChecks(), errorChecks(h.Kinds))
+	all := slices.Concat(launchChecks(), releaseChecks(), listChecks(), offerChecks(), errorChecks(h.Faults))
 	known := map[string]bool{}
 	for _, c := range all {
 		known[c.name] = true

@@ -134,9 +134,9 @@ func (s *session) live(want int) {
 	}
 }
 
-func (s *session) wants(what string, err error, kind provision.Kind) {
+func (s *session) wants(what string, err error, fault provision.Fault) {
 	s.Helper()
-	if got := provision.KindOf(err); err == nil || got != kind {
-		s.Errorf("%s: %v is %s, expected %s", what, err, got, kind)
+	if got := provision.FaultOf(err); err == nil || got != fault {
+		s.Errorf("%s: %v is %s, expected %s", what, err, got, fault)
 	}
 }
