@@ -65,9 +65,6 @@ func (v Value) Position() (line, column int) { return v.node.Line, v.node.Column
 // indentation of block texts, folding, quotes and escapes.
 func (v Value) PositionIn(line, column int) (int, int) { return v.doc.position(v.node, line, column) }
 
-// Folded reports whether the value is a folded block text (`>`).
-func (v Value) Folded() bool { return v.node.Style&yaml.FoldedStyle != 0 }
-
 // Source gives the lines of a block text as they stand in the file, without indentation,
 // and the line number of the first; nil for other values.
 func (v Value) Source() (lines []string, first int) {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +13,29 @@ import (
 	"substrate/coordinator/auth"
 	"substrate/coordinator/sched"
 )
+
+// CapacityView is what is free now, from the same state the scheduler decides on.
+type CapacityView struct {
+	GeneratedAt time.Time
+	Definitions []DefinitionCapacity
+	Classes     []ClassCapacity
+}
+
+// DefinitionCapacity sums the nodes of one definition.
+type DefinitionCapacity struct {
+	Definition   coordinator.DefinitionID
+	Nodes, Ready int
+	Total, Free  coordinator.Hardware
+}
+
+// ClassCapacity is one class's view. WaitMinutes is nil when unknown.
+type ClassCapacity struct {
+	Class       coordinator.Class
+	FreeCores   coordinator.Cores
+	FreeGPUs    uint32
+	Waiting     int
+	WaitMinutes *float64
+}
 
 // isGPU tells GPU device names: "nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi".
 func isGPU(device string) bool {
@@ -35,7 +60,7 @@ func (s *state) capacity(caller Caller, now time.Time) CapacityView {
 	for _, d := range s.config.Definitions {
 		c := s.definitionCapacity(d.ID, free.add)
 		v.Definitions = append(v.Definitions, c)
-		for _, name := range sortedKeys(c.Total.Devices) {
+		for _, name := range slices.Sorted(maps.Keys(c.Total.Devices)) {
 			if isGPU(name) {
 				gpus = cmp.Or(gpus, name)
 			}

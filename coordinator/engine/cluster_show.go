@@ -7,6 +7,23 @@ import (
 	"substrate/coordinator"
 )
 
+// DefinitionView is one configured definition with what the inventory knows of it.
+type DefinitionView struct {
+	coordinator.Definition
+	Nodes, Ready int
+	State        string // "active" or why not
+	Capacity     *coordinator.Hardware
+}
+
+// StatusView is the cluster at a glance.
+type StatusView struct {
+	ClusterID              string
+	Revision               coordinator.Revision
+	NodesReady, NodesTotal int
+	Waiting, Running       int
+	Warnings               []string
+}
+
 func (s *state) readyNodes(id coordinator.DefinitionID) int {
 	n := 0
 	for _, m := range s.config.members[id] {

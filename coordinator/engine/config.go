@@ -23,6 +23,28 @@ import (
 	"substrate/strictyaml"
 )
 
+// SetConfig is one request to replace the configuration.
+type SetConfig struct {
+	YAML         []byte
+	File         string                // name for messages
+	IfRevision   *coordinator.Revision // nil: whatever runs now
+	AppendGrants bool
+}
+
+// SetConfigResult tells what a set did. Diagnostics hold warnings even when it succeeded.
+type SetConfigResult struct {
+	Revision    ConfigRevision
+	Unchanged   bool
+	Diagnostics strictyaml.Diagnostics
+	Ungranted   []Ungranted
+}
+
+// Ungranted names organisations (slugs) whose grant does not name a configured definition.
+type Ungranted struct {
+	Definition    string
+	Organizations []string
+}
+
 // activeConfig is the running configuration with everything worked out once.
 type activeConfig struct {
 	*coordinator.Config

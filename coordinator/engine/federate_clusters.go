@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -11,16 +12,6 @@ import (
 	"substrate/coordinator/auth"
 	"substrate/coordinator/federation"
 )
-
-// memberRecord is one cluster that a Federate routes to. Without a certificate its registration has begun, no more.
-type memberRecord struct {
-	Name       string          `json:"name"`
-	Address    string          `json:"address"` // host:port of its federation port
-	Registered time.Time       `json:"registered"`
-	By         string          `json:"by"`
-	Drained    bool            `json:"drained,omitempty"`
-	Membership auth.Membership `json:"membership"`
-}
 
 // Member is one cluster that this Federate routes to.
 type Member struct {
@@ -171,7 +162,7 @@ func (e *Engine) RemoveMember(ctx context.Context, c Caller, name string, force 
 		t.delete(prefixMember + name)
 		t.group()
 		t.event(Event{Kind: "cluster-deregistered", Subject: name, Message: "by " + c.Name})
-		for _, id := range sortedKeys(t.state.federation.pushes) {
+		for _, id := range slices.Sorted(maps.Keys(t.state.federation.pushes)) {
 			t.pushed(id, name, "")
 		}
 		return nil

@@ -3,22 +3,12 @@ package engine
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
-	"time"
 
 	"substrate/coordinator"
 	"substrate/coordinator/federation"
 )
-
-// pushRecord is a change of grants that is carried to every registered cluster once, however often it is tried.
-type pushRecord struct {
-	Definitions   []string            `json:"definitions"`
-	Organizations []federation.Entity `json:"organizations,omitempty"`
-	All           bool                `json:"all,omitempty"`
-	By            string              `json:"by"`
-	At            time.Time           `json:"at"`
-	Waiting       []string            `json:"waiting"` // clusters, by name
-}
 
 // Push is a change of grants under way to clusters.
 type Push struct {
@@ -53,7 +43,7 @@ func (e *Engine) IntendPush(ctx context.Context, c Caller, definitions, organiza
 			}
 			rec.Organizations = append(rec.Organizations, federation.Entity{ID: string(o.ID), Name: o.Slug})
 		}
-		for _, name := range sortedKeys(s.federation.members) {
+		for _, name := range slices.Sorted(maps.Keys(s.federation.members)) {
 			if len(s.federation.members[name].Membership.Certificate) > 0 {
 				rec.Waiting = append(rec.Waiting, name)
 			}

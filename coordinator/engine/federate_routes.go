@@ -27,34 +27,6 @@ const (
 	RouteCancelled RouteState = "cancelled" // withdrawn before it arrived
 )
 
-// routeRecord is one workflow that a Federate routed. It is durable before anything is sent.
-type routeRecord struct {
-	Name        string                     `json:"name"`
-	Owner       coordinator.Owner          `json:"owner"`
-	Submitted   time.Time                  `json:"submitted"`
-	State       RouteState                 `json:"state"`
-	Cluster     string                     `json:"cluster"`
-	Remote      coordinator.WorkflowID     `json:"remote,omitempty"` // its id there
-	By          federation.By              `json:"by"`
-	Candidates  []federation.Candidate     `json:"candidates"` // as they answered, best first
-	Message     string                     `json:"message,omitempty"`
-	Idempotency string                     `json:"idempotency,omitempty"`
-	Digest      string                     `json:"digest"`           // of the file
-	Cancel      string                     `json:"cancel,omitempty"` // who wants it cancelled, before it was known to have arrived
-	Status      coordinator.Status         `json:"status,omitempty"` // as last heard of; kept when it has ended
-	Ended       time.Time                  `json:"ended,omitzero"`   // likewise
-	Request     routedRequest              `json:"request"`          // beside the file
-	Counts      map[coordinator.Status]int `json:"counts,omitempty"`
-}
-
-// routedRequest is a submission without its file.
-type routedRequest struct {
-	File        string `json:"file,omitempty"`
-	Name        string `json:"name,omitempty"`
-	Preemptible *bool  `json:"preemptible,omitempty"`
-	Priority    int32  `json:"priority,omitempty"`
-}
-
 // over reports whether nothing more is to be heard of it.
 func (r *routeRecord) over() bool {
 	return r.State == RouteRefused || r.State == RouteCancelled || r.Status.Ended()
@@ -76,11 +48,6 @@ type Route struct {
 	Status     coordinator.Status // as last heard of, 0: not yet
 	Ended      time.Time
 	Counts     map[coordinator.Status]int
-}
-
-// Over reports whether nothing more is to be heard of it.
-func (r *Route) Over() bool {
-	return r.State == RouteRefused || r.State == RouteCancelled || r.Status.Ended()
 }
 
 func (r *routeRecord) view(id coordinator.WorkflowID) Route {

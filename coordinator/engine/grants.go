@@ -11,6 +11,25 @@ import (
 	"substrate/coordinator/grant"
 )
 
+// GrantView is an organisation's grant as it stands.
+type GrantView struct {
+	Organization coordinator.OrganizationID
+	Slug         string
+	Serial       uint64
+	IssuedAt     time.Time
+	Definitions  []string
+	Orphans      []string
+	State        string // valid, missing, altered, rolled-back, foreign-cluster, foreign-organisation
+	JWS          string
+}
+
+// AppendResult is the outcome for one definition and organisation.
+type AppendResult struct {
+	Definition     string
+	Organization   string
+	AlreadyExisted bool
+}
+
 // grantDocument verifies an organisation's grant as it is stored now. Verified grants are remembered
 // by digest, so that a placement costs a look-up.
 func (s *state) grantDocument(o *organization) (grant.Document, error) {

@@ -37,6 +37,14 @@ const (
 	prefixFacts       = "node-facts/"
 	prefixLaunch      = "launch/"
 	prefixEvent       = "event/"
+
+	keyFederate      = "federation/federate"   // whom this cluster belongs to
+	prefixFederation = "federation/token/"     // with which a Federate enrols
+	prefixWithdrawn  = "federation/withdrawn/" // submissions that must not arrive any more
+	prefixMember     = "federation/cluster/"   // on a Federate: the clusters it routes to
+	prefixRoute      = "federation/route/"     // and what it routed
+	prefixRouteFile  = "federation/file/"      // as it was submitted, until it has arrived
+	prefixPush       = "federation/push/"      // grants that some clusters do not have yet
 )
 
 func configKey(rev coordinator.Revision) string { return fmt.Sprintf("%s%020d", prefixConfig, rev) }

@@ -14,33 +14,6 @@ import (
 	"substrate/coordinator/spec"
 )
 
-// launchRecord is what is stored of a launch: from before the provider is called until it says that there is no such instance any more.
-type launchRecord struct {
-	ID         provision.LaunchID         `json:"id"`
-	Keys       []string                   `json:"keys"` // of the scheduler; a launch may bring more nodes than were asked for
-	Definition coordinator.DefinitionID   `json:"definition"`
-	Backend    backendID                  `json:"backend"`
-	Spec       string                     `json:"spec"` // digest of what is launched: the definition may change
-	Nodes      uint32                     `json:"nodes"`
-	For        []coordinator.AllocationID `json:"for"`
-	Since      time.Time                  `json:"since"`
-	Until      time.Time                  `json:"until"`          // expected to be ready
-	Asked      time.Time                  `json:"asked,omitzero"` // the provider may have heard of it since
-	Handle     provision.Handle           `json:"handle,omitempty"`
-	Running    time.Time                  `json:"running,omitzero"` // at the provider, since
-	Ends       time.Time                  `json:"ends,omitzero"`    // by the provider
-	Joined     []coordinator.NodeID       `json:"joined,omitempty"`
-	Release    string                     `json:"release,omitempty"` // why it is given up
-	GivenUp    time.Time                  `json:"given_up,omitzero"`
-	Failed     provision.Fault            `json:"failed,omitempty"` // it is given up because it came to nothing
-}
-
-// backendID names a connection: "" is the only one of its kind.
-type backendID struct {
-	Kind string `json:"kind"`
-	Name string `json:"name,omitempty"`
-}
-
 func (b backendID) String() string { return cmp.Or(b.Name, b.Kind) }
 
 // launch is a launch with what only memory knows of it.

@@ -14,42 +14,10 @@ import (
 	"substrate/coordinator/sched"
 )
 
-// windowRecord is announced maintenance (rule 26). It stays as a trace when it is over, until retention.events.
-type windowRecord struct {
-	Nodes       []coordinator.NodeID     `json:"nodes,omitempty"`
-	Definition  coordinator.DefinitionID `json:"definition,omitempty"` // without both, every node
-	From        time.Time                `json:"from"`
-	Until       time.Time                `json:"until"`
-	Message     string                   `json:"message"`
-	Emergency   bool                     `json:"emergency,omitempty"` // announced later than scheduler.maintenanceNotice asks for
-	Announced   time.Time                `json:"announced"`
-	AnnouncedBy string                   `json:"announced_by"`
-	Began       time.Time                `json:"began,omitzero"` // its beginning was told
-	Ended       time.Time                `json:"ended,omitzero"` // it is over
-	CancelledBy string                   `json:"cancelled_by,omitempty"`
-	Idempotency string                   `json:"idempotency,omitempty"`
-	Digest      string                   `json:"digest,omitempty"` // of the request, with an idempotency key
-}
-
 // window's id is the number of the entry of the status history that announced it.
 type window struct {
 	id     string
 	record windowRecord
-}
-
-// StatusEntry is a line of the status history, which every user may read. Entries are added, never changed.
-type StatusEntry struct {
-	Number     uint64                   `json:"number"`
-	Time       time.Time                `json:"time"`
-	Kind       StatusKind               `json:"kind"`
-	Window     string                   `json:"window,omitempty"` // id of the maintenance
-	Nodes      []coordinator.NodeID     `json:"nodes,omitempty"`
-	Definition coordinator.DefinitionID `json:"definition,omitempty"`
-	From       time.Time                `json:"from,omitzero"`
-	Until      time.Time                `json:"until,omitzero"`
-	Emergency  bool                     `json:"emergency,omitempty"`
-	Message    string                   `json:"message,omitempty"`
-	By         string                   `json:"by,omitempty"`
 }
 
 // StatusKind is what an entry of the status history tells. Append only.

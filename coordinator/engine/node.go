@@ -17,6 +17,17 @@ import (
 	"substrate/hwinfo"
 )
 
+const (
+	NodeNotReady NodeStatus = "not-ready"
+	NodeReady    NodeStatus = "ready"
+	NodeCordoned NodeStatus = "cordoned"
+	NodeDraining NodeStatus = "draining"
+	NodeOffline  NodeStatus = "offline"
+)
+
+// NodeStatus is the closed set of node states users see.
+type NodeStatus string
+
 // node is one machine. What is not in record is told again by the agent when it connects.
 type node struct {
 	id      coordinator.NodeID

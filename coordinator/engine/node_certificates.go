@@ -20,11 +20,6 @@ type NodeCertificate struct {
 // legacyLifetime is how long certificates may live that were issued before lifetimes were written down.
 const legacyLifetime = 366 * 24 * time.Hour
 
-// longestLifetime is the record of how long a certificate may live at most that was ever issued here, in seconds.
-type longestLifetime struct {
-	Seconds int64 `json:"seconds"`
-}
-
 // checkCertificate refuses what was revoked.
 func (s *state) checkCertificate(op string, id coordinator.NodeID, cert NodeCertificate) error {
 	r, ok := s.revoked[id]

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -216,7 +217,7 @@ func (n *node) visible(devices []string) []string {
 	if len(devices) > 0 {
 		env = append(env, "SUBSTRATE_GPUS="+strings.Join(devices, ","))
 	}
-	for _, name := range sortedKeys(indexes) {
+	for _, name := range slices.Sorted(maps.Keys(indexes)) {
 		if unknown[name] {
 			continue
 		}

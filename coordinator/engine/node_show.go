@@ -14,6 +14,70 @@ import (
 	"substrate/coordinator/sched"
 )
 
+// NodeView is a node as users see it.
+type NodeView struct {
+	ID           coordinator.NodeID
+	Status       NodeStatus
+	Definition   coordinator.DefinitionID
+	Conflicts    []coordinator.DefinitionID
+	Reason       string
+	Revision     coordinator.Revision // last one it evaluated
+	Capacity     coordinator.Hardware
+	Used         coordinator.Hardware
+	LastSeen     time.Time
+	AgentVersion string
+	Annotations  map[string]string
+	Runs         []coordinator.RunID
+	Work         []NodeWork
+	Warnings     []NodeWarning
+	Facts        []byte // hwinfo.Facts as JSON
+	Arch         string
+	OS           string
+	CPUModel     string
+	Certificate  NodeCertificate          // of its connection; zero while it has none
+	Bound        coordinator.DefinitionID // it joined for this definition only
+	Launch       string                   // it joined for this launch
+}
+
+// NodeWork is a run on a node, and how long it may stay.
+type NodeWork struct {
+	Run        coordinator.RunID
+	Class      coordinator.Class
+	Status     coordinator.Status
+	Started    time.Time
+	EndsBy     time.Time // by its walltime; zero: never by itself
+	NoticeEnds time.Time // it was told to end by then
+}
+
+// NodeWarning is a source the agent could not read, or a problem of the node.
+type NodeWarning struct {
+	Source  string
+	Message string
+}
+
+// ConditionView is one definition's condition as the node evaluated it.
+type ConditionView struct {
+	Definition coordinator.DefinitionID
+	Value      string // true, false, unknown, error
+	Error      string
+	Parts      []ConditionPart
+}
+
+// ConditionPart is a sub-expression that decided, with the facts it saw.
+type ConditionPart struct {
+	Source string
+	Value  string
+	Seen   map[string]string
+}
+
+// NodeExplanation is every condition of the node's last evaluation, in file order.
+type NodeExplanation struct {
+	Node       coordinator.NodeID
+	Definition coordinator.DefinitionID
+	Revision   coordinator.Revision
+	Conditions []ConditionView
+}
+
 // Nodes lists nodes by id, of one definition or all.
 func (e *Engine) Nodes(ctx context.Context, c Caller, def coordinator.DefinitionID, p Page) (list []NodeView, next string, err error) {
 	verr := e.view(ctx, func(s *state) {

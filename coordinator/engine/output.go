@@ -12,6 +12,31 @@ import (
 	"substrate/coordinator/logs"
 )
 
+// LogRequest names one job's output. Attempt 0 is the newest; Stream "" is both.
+type LogRequest struct {
+	Workflow string
+	Job      string
+	Attempt  uint32
+	Stream   string
+	Follow   bool
+}
+
+// LogPart is a piece of one stream, of one rank if several nodes share the run.
+type LogPart struct {
+	Job    string
+	Stream string
+	Data   []byte
+	Rank   uint32
+	Ranks  uint32 // how many the run has; 1 without a gang
+}
+
+// LogOffset is how much of a stream is stored.
+type LogOffset struct {
+	Run    coordinator.RunID
+	Stream string
+	Offset uint64
+}
+
 // AppendLog stores a piece of output and returns how far the stream is stored. A piece of a run that
 // was never placed on this node is dropped and counted as stored, so that the agent stops sending it.
 // ErrInternal is the disk's: this piece is not stored, and may be if it is sent again.

@@ -1,5 +1,11 @@
 package engine
 
+// Page asks for at most Size items after Token ("" from the start).
+type Page struct {
+	Size  int
+	Token string
+}
+
 const defaultPage = 100
 
 func (p Page) size() int {

@@ -4,13 +4,16 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/auth"
+	"substrate/coordinator/federation"
 	"substrate/coordinator/grant"
+	"substrate/coordinator/provision"
 	"substrate/coordinator/sched"
 )
 
-// This file is the disk format: everything that the engine stores as JSON (keys.go tells where), besides
-// the nouns of package coordinator, and records of auth and grant. Fields are added, never renamed or given
-// another meaning; a golden file holds them.
+// This file is the disk format: everything that the engine stores as JSON (keys.go tells where), besides the nouns of package coordinator,
+// records of auth and grant, the entries of audit.go, and RunStatus, which agents send. Fields are added, never renamed or given another
+// meaning; a golden file holds them.
 
 const maxPast = 16 // attempts that are remembered
 
@@ -133,4 +136,178 @@ type Event struct {
 	Subject  string                 `json:"subject,omitempty"`
 	Message  string                 `json:"message,omitempty"`
 	Metadata map[string]string      `json:"metadata,omitempty"`
+}
+
+// holdRecord is room promised to a waiting allocation together with the notices that make it (rule 20). It is
+// written before the victims' own records: a crash in between leaves the notices to the next life, which
+// gives them, or nothing at all.
+type holdRecord struct {
+	Definition coordinator.DefinitionID   `json:"definition"`
+	Shares     []heldRecord               `json:"shares"`
+	Victims    []coordinator.AllocationID `json:"victims"`            // whose room passes to the holder
+	Attempts   []uint32                   `json:"attempts,omitempty"` // of the victims: a later attempt is none
+	Told       []toldRecord               `json:"told"`               // those of them that this plan gave notice
+	Since      time.Time                  `json:"since"`
+}
+
+// heldRecord is what is held of one node.
+type heldRecord struct {
+	Node coordinator.NodeID `json:"node"`
+	shareRecord
+}
+
+// toldRecord is a victim, in the attempt that was given notice.
+type toldRecord struct {
+	ID         coordinator.AllocationID `json:"id"`
+	Attempt    uint32                   `json:"attempt"`
+	NoticeEnds time.Time                `json:"notice_ends"`
+}
+
+// reservationRecord is a reservation (rule 10). It stays as a trace when it is over, until retention.events.
+type reservationRecord struct {
+	Name         string                     `json:"name"`
+	Organization coordinator.OrganizationID `json:"organization"`
+	Group        coordinator.GroupID        `json:"group,omitempty"` // "": the whole organisation
+	Definition   coordinator.DefinitionID   `json:"definition"`
+	Device       string                     `json:"device,omitempty"`
+	GPUs         uint32                     `json:"gpus,omitempty"`  // how many of that device; 0: whole nodes
+	Nodes        uint32                     `json:"nodes,omitempty"` // whole nodes
+	From         time.Time                  `json:"from"`
+	Until        time.Time                  `json:"until"`
+	Created      time.Time                  `json:"created"`
+	CreatedBy    string                     `json:"created_by"`
+	Shares       []reservedRecord           `json:"shares,omitempty"`     // what it consists of since its beginning
+	Began        time.Time                  `json:"began,omitzero"`       // its beginning was told
+	Ended        time.Time                  `json:"ended,omitzero"`       // it is over
+	DeletedBy    string                     `json:"deleted_by,omitempty"` // who ended it before its time
+	Idempotency  string                     `json:"idempotency,omitempty"`
+	Digest       string                     `json:"digest,omitempty"` // of the request, with an idempotency key
+}
+
+// reservedRecord is what a reservation has of one node.
+type reservedRecord struct {
+	Node    coordinator.NodeID `json:"node"`
+	Devices []string           `json:"devices,omitempty"` // by PCI address, where the node's report names them
+	Count   uint32             `json:"count,omitempty"`   // of devices; 0: the whole node
+}
+
+// windowRecord is announced maintenance (rule 26). It stays as a trace when it is over, until retention.events.
+type windowRecord struct {
+	Nodes       []coordinator.NodeID     `json:"nodes,omitempty"`
+	Definition  coordinator.DefinitionID `json:"definition,omitempty"` // without both, every node
+	From        time.Time                `json:"from"`
+	Until       time.Time                `json:"until"`
+	Message     string                   `json:"message"`
+	Emergency   bool                     `json:"emergency,omitempty"` // announced later than scheduler.maintenanceNotice asks for
+	Announced   time.Time                `json:"announced"`
+	AnnouncedBy string                   `json:"announced_by"`
+	Began       time.Time                `json:"began,omitzero"` // its beginning was told
+	Ended       time.Time                `json:"ended,omitzero"` // it is over
+	CancelledBy string                   `json:"cancelled_by,omitempty"`
+	Idempotency string                   `json:"idempotency,omitempty"`
+	Digest      string                   `json:"digest,omitempty"` // of the request, with an idempotency key
+}
+
+// federateRecord is the Federate that this cluster belongs to.
+type federateRecord struct {
+	ID         string     `json:"id"`   // its cluster id
+	Name       string     `json:"name"` // what it calls this cluster
+	URL        string     `json:"url"`  // where people change what is replicated
+	Key        auth.KeyID `json:"key"`  // its connections' key
+	Registered time.Time  `json:"registered"`
+}
+
+// memberRecord is one cluster that a Federate routes to. Without a certificate its registration has begun, no more.
+type memberRecord struct {
+	Name       string          `json:"name"`
+	Address    string          `json:"address"` // host:port of its federation port
+	Registered time.Time       `json:"registered"`
+	By         string          `json:"by"`
+	Drained    bool            `json:"drained,omitempty"`
+	Membership auth.Membership `json:"membership"`
+}
+
+// routeRecord is one workflow that a Federate routed. It is durable before anything is sent.
+type routeRecord struct {
+	Name        string                     `json:"name"`
+	Owner       coordinator.Owner          `json:"owner"`
+	Submitted   time.Time                  `json:"submitted"`
+	State       RouteState                 `json:"state"`
+	Cluster     string                     `json:"cluster"`
+	Remote      coordinator.WorkflowID     `json:"remote,omitempty"` // its id there
+	By          federation.By              `json:"by"`
+	Candidates  []federation.Candidate     `json:"candidates"` // as they answered, best first
+	Message     string                     `json:"message,omitempty"`
+	Idempotency string                     `json:"idempotency,omitempty"`
+	Digest      string                     `json:"digest"`           // of the file
+	Cancel      string                     `json:"cancel,omitempty"` // who wants it cancelled, before it was known to have arrived
+	Status      coordinator.Status         `json:"status,omitempty"` // as last heard of; kept when it has ended
+	Ended       time.Time                  `json:"ended,omitzero"`   // likewise
+	Request     routedRequest              `json:"request"`          // beside the file
+	Counts      map[coordinator.Status]int `json:"counts,omitempty"`
+}
+
+// routedRequest is a submission without its file.
+type routedRequest struct {
+	File        string `json:"file,omitempty"`
+	Name        string `json:"name,omitempty"`
+	Preemptible *bool  `json:"preemptible,omitempty"`
+	Priority    int32  `json:"priority,omitempty"`
+}
+
+// pushRecord is a change of grants that is carried to every registered cluster once, however often it is tried.
+type pushRecord struct {
+	Definitions   []string            `json:"definitions"`
+	Organizations []federation.Entity `json:"organizations,omitempty"`
+	All           bool                `json:"all,omitempty"`
+	By            string              `json:"by"`
+	At            time.Time           `json:"at"`
+	Waiting       []string            `json:"waiting"` // clusters, by name
+}
+
+// longestLifetime is the record of how long a certificate may live at most that was ever issued here, in seconds.
+type longestLifetime struct {
+	Seconds int64 `json:"seconds"`
+}
+
+// launchRecord is what is stored of a launch: from before the provider is called until it says that there is no such instance any more.
+type launchRecord struct {
+	ID         provision.LaunchID         `json:"id"`
+	Keys       []string                   `json:"keys"` // of the scheduler; a launch may bring more nodes than were asked for
+	Definition coordinator.DefinitionID   `json:"definition"`
+	Backend    backendID                  `json:"backend"`
+	Spec       string                     `json:"spec"` // digest of what is launched: the definition may change
+	Nodes      uint32                     `json:"nodes"`
+	For        []coordinator.AllocationID `json:"for"`
+	Since      time.Time                  `json:"since"`
+	Until      time.Time                  `json:"until"`          // expected to be ready
+	Asked      time.Time                  `json:"asked,omitzero"` // the provider may have heard of it since
+	Handle     provision.Handle           `json:"handle,omitempty"`
+	Running    time.Time                  `json:"running,omitzero"` // at the provider, since
+	Ends       time.Time                  `json:"ends,omitzero"`    // by the provider
+	Joined     []coordinator.NodeID       `json:"joined,omitempty"`
+	Release    string                     `json:"release,omitempty"` // why it is given up
+	GivenUp    time.Time                  `json:"given_up,omitzero"`
+	Failed     provision.Fault            `json:"failed,omitempty"` // it is given up because it came to nothing
+}
+
+// backendID names a connection: "" is the only one of its kind.
+type backendID struct {
+	Kind string `json:"kind"`
+	Name string `json:"name,omitempty"`
+}
+
+// StatusEntry is a line of the status history, which every user may read. Entries are added, never changed.
+type StatusEntry struct {
+	Number     uint64                   `json:"number"`
+	Time       time.Time                `json:"time"`
+	Kind       StatusKind               `json:"kind"`
+	Window     string                   `json:"window,omitempty"` // id of the maintenance
+	Nodes      []coordinator.NodeID     `json:"nodes,omitempty"`
+	Definition coordinator.DefinitionID `json:"definition,omitempty"`
+	From       time.Time                `json:"from,omitzero"`
+	Until      time.Time                `json:"until,omitzero"`
+	Emergency  bool                     `json:"emergency,omitempty"`
+	Message    string                   `json:"message,omitempty"`
+	By         string                   `json:"by,omitempty"`
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -13,34 +14,6 @@ import (
 	"substrate/coordinator/auth"
 	"substrate/coordinator/sched"
 )
-
-// reservationRecord is a reservation (rule 10). It stays as a trace when it is over, until retention.events.
-type reservationRecord struct {
-	Name         string                     `json:"name"`
-	Organization coordinator.OrganizationID `json:"organization"`
-	Group        coordinator.GroupID        `json:"group,omitempty"` // "": the whole organisation
-	Definition   coordinator.DefinitionID   `json:"definition"`
-	Device       string                     `json:"device,omitempty"`
-	GPUs         uint32                     `json:"gpus,omitempty"`  // how many of that device; 0: whole nodes
-	Nodes        uint32                     `json:"nodes,omitempty"` // whole nodes
-	From         time.Time                  `json:"from"`
-	Until        time.Time                  `json:"until"`
-	Created      time.Time                  `json:"created"`
-	CreatedBy    string                     `json:"created_by"`
-	Shares       []reservedRecord           `json:"shares,omitempty"`     // what it consists of since its beginning
-	Began        time.Time                  `json:"began,omitzero"`       // its beginning was told
-	Ended        time.Time                  `json:"ended,omitzero"`       // it is over
-	DeletedBy    string                     `json:"deleted_by,omitempty"` // who ended it before its time
-	Idempotency  string                     `json:"idempotency,omitempty"`
-	Digest       string                     `json:"digest,omitempty"` // of the request, with an idempotency key
-}
-
-// reservedRecord is what a reservation has of one node.
-type reservedRecord struct {
-	Node    coordinator.NodeID `json:"node"`
-	Devices []string           `json:"devices,omitempty"` // by PCI address, where the node's report names them
-	Count   uint32             `json:"count,omitempty"`   // of devices; 0: the whole node
-}
 
 type reservation struct {
 	id     sched.ReservationID
@@ -226,7 +199,7 @@ func (s *state) deviceFor(op string, in NewReservation) (string, error) {
 			}
 		}
 	}
-	names := sortedKeys(kinds)
+	names := slices.Sorted(maps.Keys(kinds))
 	gpus := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !isGPU(name) })
 	switch {
 	case in.Device != "" && known && !kinds[in.Device]:

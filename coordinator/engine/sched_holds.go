@@ -12,31 +12,6 @@ import (
 	"substrate/expr"
 )
 
-// holdRecord is room promised to a waiting allocation together with the notices that make it (rule 20). It is
-// written before the victims' own records: a crash in between leaves the notices to the next life, which
-// gives them, or nothing at all.
-type holdRecord struct {
-	Definition coordinator.DefinitionID   `json:"definition"`
-	Shares     []heldRecord               `json:"shares"`
-	Victims    []coordinator.AllocationID `json:"victims"`            // whose room passes to the holder
-	Attempts   []uint32                   `json:"attempts,omitempty"` // of the victims: a later attempt is none
-	Told       []toldRecord               `json:"told"`               // those of them that this plan gave notice
-	Since      time.Time                  `json:"since"`
-}
-
-// heldRecord is what is held of one node.
-type heldRecord struct {
-	Node coordinator.NodeID `json:"node"`
-	shareRecord
-}
-
-// toldRecord is a victim, in the attempt that was given notice.
-type toldRecord struct {
-	ID         coordinator.AllocationID `json:"id"`
-	Attempt    uint32                   `json:"attempt"`
-	NoticeEnds time.Time                `json:"notice_ends"`
-}
-
 func holdKey(id coordinator.AllocationID) string { return prefixHold + string(id) }
 
 // hold is a stored hold in the scheduler's terms.

@@ -15,29 +15,13 @@ import (
 	"substrate/coordinator/federation"
 )
 
-// Keys of federation.
+// Bounds of federation.
 const (
-	keyFederate        = "federation/federate"   // whom this cluster belongs to
-	prefixFederation   = "federation/token/"     // with which a Federate enrols
-	prefixWithdrawn    = "federation/withdrawn/" // submissions that must not arrive any more
-	prefixMember       = "federation/cluster/"   // on a Federate: the clusters it routes to
-	prefixRoute        = "federation/route/"     // and what it routed
-	prefixRouteFile    = "federation/file/"      // as it was submitted, until it has arrived
-	prefixPush         = "federation/push/"      // grants that some clusters do not have yet
 	withdrawnFor       = 30 * 24 * time.Hour
 	maxWithdrawn       = 100_000
 	federateLifetime   = 90 * 24 * time.Hour // of its certificate, which it renews
 	defaultFederateTTL = time.Hour
 )
-
-// federateRecord is the Federate that this cluster belongs to.
-type federateRecord struct {
-	ID         string     `json:"id"`   // its cluster id
-	Name       string     `json:"name"` // what it calls this cluster
-	URL        string     `json:"url"`  // where people change what is replicated
-	Key        auth.KeyID `json:"key"`  // its connections' key
-	Registered time.Time  `json:"registered"`
-}
 
 // federationState is what the loop knows of other clusters.
 type federationState struct {
@@ -248,15 +232,14 @@ func (e *Engine) CreateFederationToken(ctx context.Context, c Caller, ttl time.D
 
 // Enrolment is a Federate's request to be taken in.
 type Enrolment struct {
-	Token          string
-	Federate       string // its cluster id
-	Name           string // what it calls this cluster
-	URL            string
-	CSR            []byte
-	CA             []byte // of the answer
-	Certificate    []byte // of the answer
-	Cluster        string // of the answer
-	CertificateEnd time.Time
+	Token       string
+	Federate    string // its cluster id
+	Name        string // what it calls this cluster
+	URL         string
+	CSR         []byte
+	CA          []byte // of the answer
+	Certificate []byte // of the answer
+	Cluster     string // of the answer
 }
 
 // Enrol trades a federation token for a certificate. The use, and whom the cluster belongs to from now on, are

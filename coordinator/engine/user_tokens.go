@@ -214,7 +214,7 @@ func (s *state) tokenOf(id coordinator.UserID, ref string, now time.Time) (found
 func (e *Engine) forgetTokens(ctx context.Context) error {
 	return e.do(ctx, func(t *tx) error {
 		n := 0
-		for _, id := range sortedKeys(t.state.tokens) {
+		for _, id := range slices.Sorted(maps.Keys(t.state.tokens)) {
 			if rec := t.state.tokens[id]; rec.Expired(t.now.Add(-expiredStay)) {
 				t.dropToken(rec)
 				if n++; n%recordsAtOnce == 0 {

@@ -19,6 +19,25 @@ import (
 	"substrate/strictyaml"
 )
 
+// StartWorkflow is one submission.
+type StartWorkflow struct {
+	YAML           []byte
+	File           string
+	Name           string
+	Preemptible    *bool
+	Priority       int32
+	Group          string
+	IdempotencyKey string
+	ID             coordinator.WorkflowID // "" is the engine's to choose; the Federate's requests alone may set it
+}
+
+// StartWorkflowResult is the accepted workflow; Existed marks a repeated idempotency key.
+type StartWorkflowResult struct {
+	Workflow WorkflowView
+	Existed  bool
+	Warnings strictyaml.Diagnostics
+}
+
 // StartWorkflow accepts a workflow durably, or refuses all of it.
 func (e *Engine) StartWorkflow(ctx context.Context, c Caller, in StartWorkflow) (res StartWorkflowResult, err error) {
 	op := "start workflow " + cmp.Or(in.Name, in.File)

@@ -5,10 +5,78 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
 )
+
+// WorkflowView is a workflow as users see it. Jobs is nil in lists.
+type WorkflowView struct {
+	ID        coordinator.WorkflowID
+	Name      string
+	Status    coordinator.Status
+	Owner     coordinator.Owner
+	Submitted time.Time
+	Started   time.Time // zero: not yet
+	Ended     time.Time
+	Counts    map[coordinator.Status]int
+	Jobs      []JobView
+}
+
+// JobView is one allocation as users see it.
+type JobView struct {
+	ID                 coordinator.AllocationID
+	Workflow           coordinator.WorkflowID
+	Name               string // "train" or "train/3"
+	Kind               coordinator.Kind
+	Class              coordinator.Class
+	Status             coordinator.Status
+	Attempt            uint32
+	Nodes              []coordinator.NodeID
+	Definition         coordinator.DefinitionID
+	Submitted          time.Time
+	Started            time.Time
+	Ended              time.Time
+	ExitCode           *int32
+	Signal             int32
+	Message            string
+	Reason             *Reason
+	Position           int
+	Ahead              int
+	EstimatedStart     time.Time
+	Preempted          uint32
+	Failures           uint32
+	NoticeEnds         time.Time
+	DependsOn          []string
+	WorkflowName, User string
+	Reservation        string // name of the one it runs in, or waits for by name
+}
+
+// Reason says why an allocation waits, with the number of the scheduling rule.
+type Reason struct {
+	Code     string
+	Rule     int
+	Text     string
+	Blocking []coordinator.AllocationID
+	Nearest  coordinator.NodeID
+}
+
+// DefinitionOutcome is what became of one definition for one request.
+type DefinitionOutcome struct {
+	Definition  coordinator.DefinitionID
+	Admissible  bool
+	RefusedBy   string // policy, grant, annotation, resources, class, backend
+	Reason      string
+	CostPerHour *float64
+	Ready       int
+}
+
+// JobExplanation is a job with the outcome of every definition, in the order they are tried.
+type JobExplanation struct {
+	Job         JobView
+	Definitions []DefinitionOutcome
+}
 
 // view copies a workflow for a reader outside the loop.
 func (w *submission) view(s *state, jobs bool) WorkflowView {
