@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+
 	"substrate/coordinator"
 	"substrate/coordinator/sched"
 	"substrate/coordinator/spec"

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
 	"substrate/coordinator"
 	"substrate/expr"
 )
