@@ -22,7 +22,7 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-// Exit codes, those of the program substrate.
+// Exit codes: what they share with the program substrate means the same there.
 const (
 	exitFailed      = 1
 	exitUsage       = 2

@@ -10,13 +10,14 @@
 // followers see events. If a write fails, memory is read again from the store.
 //
 // Nothing outside the loop touches the state. What is asked at each request has a lock of its own and follows what is durable:
-// credentials (user_tokens.go), peers (uplink.go), sessions (session.go), the ring of events (events.go).
+// credentials (user_tokens.go), peers (uplink.go), sessions (session.go), the ring of events (events.go),
+// provisioners (launch_calls.go).
 //
 // # The files
 //
 //	engine, tx, state, load, records, keys, inline   the loop, its transaction, what it knows, how that is stored and read
 //	lifecycle, workflow, runs, output, workflow_*     work: from a file to its end
-//	admission, config, config_*, grants              which definitions admit what; configurations
+//	admission, admission_*, config, config_*, grants which definitions admit what; configurations
 //	sched_tell, sched_apply, sched_holds, capacity, free   the scheduler is told, its plan carried out
 //	node, node_*, session, messages                  nodes and their streams
 //	launch, launch_calls, launch_list                nodes that are launched: what is stored of them, the backends' workers, their instances
@@ -25,5 +26,5 @@
 //	uplink, uplink_*                                 a cluster that belongs to a Federate
 //	federate_*                                       a Federate: its clusters, routes, grants
 //	retention, retention_expire                      what is forgotten, and archived before
-//	views, *_show, events, paging                    what callers get to see
+//	*_show, events, paging                           what callers get to see
 package engine

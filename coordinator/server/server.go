@@ -1,5 +1,6 @@
 // Package server speaks the coordinator's wire: requests in, views out, for users (gRPC and
-// REST on one port) and for agents. It decides nothing; the engine does.
+// REST on one port) and for agents. What runs where is the engine's to decide; on a Federate, route.go carries a submission from one cluster of
+// the engine's choice to the next until one takes it.
 package server
 
 import (
