@@ -17,6 +17,7 @@ import (
 	"substrate/coordinator/engine"
 	"substrate/coordinator/provision"
 	"substrate/coordinator/provision/batch"
+	"substrate/coordinator/provision/native"
 	"substrate/coordinator/spec"
 )
 
@@ -59,13 +60,19 @@ func (s *launching) address() string {
 	return net.JoinHostPort(host, port)
 }
 
-// pilots is a provisioner that closes its transport.
-type pilots struct {
+// batchSystem makes pilots, and has runs carried out as jobs; it closes its transport.
+type batchSystem struct {
 	*batch.Provisioner
+	runs      *native.Driver
 	transport transport.Transport
 }
 
-func (p pilots) Close() error { return p.transport.Close() }
+// Serve has the runs of definitions of mode native carried out.
+func (p batchSystem) Serve(ctx context.Context, h native.Host, wake <-chan struct{}) error {
+	return p.runs.Serve(ctx, h, wake)
+}
+
+func (p batchSystem) Close() error { return p.transport.Close() }
 
 func (s settings) openBatch(ctx context.Context, b spec.Backend, anew bool, cluster string, log *slog.Logger) (provision.Provisioner, error) {
 	t, err := openTransport(b)
@@ -84,7 +91,11 @@ func (s settings) openBatch(ctx context.Context, b spec.Backend, anew bool, clus
 	if err != nil {
 		return nil, errors.Join(err, t.Close())
 	}
-	return pilots{p, t}, nil
+	runs, err := native.New(native.Options{Backend: backend, Cluster: cluster, Clock: systemClock{}, Pace: o.Pace, Log: log})
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return batchSystem{p, runs, t}, nil
 }
 
 func openTransport(b spec.Backend) (transport.Transport, error) {

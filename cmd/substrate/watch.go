@@ -121,6 +121,8 @@ func (v *view) changes(w *apiv1.Workflow) {
 		}
 		if r := j.GetReason(); r != nil && (j.GetStatus() == "queued" || j.GetStatus() == "pending") {
 			text += " (" + r.GetCode() + ")"
+		} else if r != nil { // of its way in a batch system
+			text += " (" + r.GetText() + ")"
 		} else if j.GetMessage() != "" && !saidByExit(j) {
 			text += " (" + j.GetMessage() + ")"
 		}

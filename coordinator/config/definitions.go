@@ -15,6 +15,7 @@ type draft struct {
 	id      strictyaml.Value
 	policy  strictyaml.Value
 	ttl     strictyaml.Value
+	buffer  strictyaml.Value
 	def     coordinator.Definition // what all expansions share
 	spec    *spec.Decoded
 	backend spec.Backend
@@ -79,7 +80,9 @@ func (p *parser) definition(v strictyaml.Value) *draft {
 	if d.ttl = o.Take("ttl"); d.ttl.Valid() {
 		d.def.TTL, _ = d.ttl.Seconds()
 	}
-	d.def.TTLBuffer = strictyaml.Default(o, "ttlBuffer", 0, strictyaml.Value.Seconds)
+	if d.buffer = o.Take("ttlBuffer"); d.buffer.Valid() {
+		d.def.TTLBuffer, _ = d.buffer.Seconds()
+	}
 	d.def.Exclusive = strictyaml.Default(o, "exclusive", coordinator.ExclusiveNone, strictyaml.Enum[coordinator.Exclusive])
 	maxNodes, idle, join, discover := o.Take("maxNodes"), o.Take("idleTimeout"), o.Take("joinTimeout"), o.Take("autoDiscover")
 	if maxNodes.Valid() {
@@ -109,6 +112,9 @@ func (p *parser) definition(v strictyaml.Value) *draft {
 	d.spec = spec.Decode(kind, body)
 	p.noEffect(kind, maxNodes, idle, join, discover, d.ttl)
 	ok := p.bind(d, backend)
+	if ok {
+		p.native(d, body, join)
+	}
 	if !d.id.Valid() || !ok {
 		return nil
 	}
@@ -135,6 +141,36 @@ func (p *parser) noEffect(kind string, maxNodes, idle, join, discover, ttl stric
 	}
 	if kind == spec.KindStatic || spec.Batch(kind) || kind == spec.KindCoreWeave {
 		tell(discover, "autoDiscover", "hardware is discovered on aws, gcp, azure and oci")
+	}
+}
+
+// native checks a definition whose jobs are handed over to a batch system.
+func (p *parser) native(d *draft, body, join strictyaml.Value) {
+	w, _ := spec.RequestOf(d.spec.Spec)
+	if w.Mode != spec.ModeNative {
+		return
+	}
+	if w.Nodes > 1 {
+		body.Report(strictyaml.SeverityError, strictyaml.CodeValue, fmt.Sprintf("nodes is %d, and in mode native each job is of one node", w.Nodes),
+			"remove nodes, or use mode pilot")
+	}
+	if !d.backend.AllowSiteIdentity {
+		name := "its backend, which must then be named in backends,"
+		if d.backend.Name != "" {
+			name = "backend " + d.backend.Name
+		}
+		body.Report(strictyaml.SeverityError, strictyaml.CodeValue,
+			"in mode native jobs run as the account that the batch system is connected with, whoever they belong to, and "+name+" does not allow that",
+			"set allowSiteIdentity: true there, or use mode pilot")
+	}
+	const why = "in mode native each job ends with its own time limit, and no agent joins"
+	for _, unused := range []struct {
+		v    strictyaml.Value
+		name string
+	}{{d.ttl, "ttl"}, {d.buffer, "ttlBuffer"}, {join, "joinTimeout"}} {
+		if unused.v.Valid() {
+			p.warn(unused.v, LintNoEffect, unused.name+" has no effect: "+why, "remove it")
+		}
 	}
 }
 

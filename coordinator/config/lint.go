@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"substrate/coordinator"
 	"substrate/coordinator/spec"
 	"substrate/expr"
 	"substrate/strictyaml"
@@ -69,7 +70,7 @@ func (p *parser) lints() {
 	}
 	carried := p.carriedAnnotations()
 	for _, d := range p.drafts {
-		if ttl := d.def.TTL; spec.Batch(d.def.Kind) && ttl > 0 && ttl < shortestBatchTTL {
+		if ttl := d.def.TTL; spec.Batch(d.def.Kind) && !spec.Native(&coordinator.Definition{Spec: d.spec.Spec}) && ttl > 0 && ttl < shortestBatchTTL {
 			p.warn(d.ttl, LintShortTTL, fmt.Sprintf("ttl is the walltime of the %s job; %d s leaves it little time for work", d.def.Kind, int(ttl.Seconds())),
 				"set 24000 or more")
 		}

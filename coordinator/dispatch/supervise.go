@@ -94,6 +94,13 @@ func (s *Supervisor) Forget(id ObjectID) {
 	delete(s.tracks, id)
 }
 
+// Tracks is what is known now of everything that is followed, by object. What waits may wait for something else than when Handle last heard of it.
+func (s *Supervisor) Tracks() map[ObjectID]Track {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.tracks)
+}
+
 // Run polls until ctx ends, and returns when nothing of it goes on.
 func (s *Supervisor) Run(ctx context.Context) error {
 	for {

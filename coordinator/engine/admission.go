@@ -10,7 +10,9 @@ import (
 	"substrate/coordinator"
 	"substrate/coordinator/config"
 	"substrate/coordinator/grant"
+	"substrate/coordinator/provision/native"
 	"substrate/coordinator/sched"
+	"substrate/coordinator/spec"
 	"substrate/expr"
 )
 
@@ -104,6 +106,7 @@ func (q *question) admission() *admission {
 	memory := r.TotalMemory()
 	index := q.namedBy(q.job.workflow.record.Owner.Organization)
 	key := ""
+	plain = plain && !index.native // which more is asked of
 	if plain && len(index.policies) <= maxSharedPolicies {
 		key = q.answers(index)
 		if a.admissible = index.known[key]; a.admissible != nil {
@@ -162,6 +165,7 @@ type namedIndex struct {
 	// policies has one definition for each shared policy, and each whose policy is its own.
 	policies []*named
 	known    map[string][]coordinator.DefinitionID // answers to plain requests
+	native   bool                                  // one of them hands jobs over to a batch system
 }
 
 // named is a definition with what most requests ask of it, in one place: ten thousand of them are looked
@@ -216,6 +220,7 @@ func (q *question) namedBy(org coordinator.OrganizationID) *namedIndex {
 		}
 		if granted {
 			index.list = append(index.list, a.named(d))
+			index.native = index.native || spec.Native(d)
 		}
 	}
 	seen := map[int]bool{0: true}
@@ -262,6 +267,11 @@ func (q *question) refusal(d *coordinator.Definition) (refusal, func() string) {
 // namedRefusal is what is left to ask of a definition that the grant names.
 func (q *question) namedRefusal(n *named) (refusal, func() string) {
 	d := n.Definition
+	if spec.Native(d) {
+		if why := native.Refusal(q.job.spec); why != "" {
+			return refusedByBackend, func() string { return why }
+		}
+	}
 	if !q.admitted(n) {
 		return refusedByPolicy, func() string { return q.policyReason(n) }
 	}

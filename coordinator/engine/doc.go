@@ -20,6 +20,7 @@
 //	admission, admission_*, config, config_*, grants which definitions admit what; configurations
 //	sched_tell, sched_apply, sched_holds, capacity, free   the scheduler is told, its plan carried out
 //	node, node_*, session, messages                  nodes and their streams
+//	native, native_host                              work that is handed over to a batch system: slots, and what their driver is told and tells
 //	launch, launch_calls, launch_list                nodes that are launched: what is stored of them, the backends' workers, their instances
 //	reservation, reservation_show, maintenance, calendar   what is promised and announced
 //	caller, directory, organizations, groups, user, user_*, audit   who there is, who may, who did

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"substrate/coordinator"
-	"substrate/coordinator/auth"
 	"substrate/coordinator/provision"
 	"substrate/coordinator/sched"
 	"substrate/coordinator/spec"
@@ -53,6 +52,9 @@ func (l *launch) called() bool { return l.record.Handle != "" }
 
 // expires is the end of a launched node's life as the scheduler counts it: work there is over by then.
 func (l *launch) expires(d *coordinator.Definition) time.Time {
+	if l.isSlot() {
+		return time.Time{} // each job has its own end
+	}
 	ends := l.record.Ends
 	if ends.IsZero() && d.TTL > 0 {
 		ends = l.record.Since.Add(d.TTL)
@@ -117,14 +119,21 @@ func (t *tx) launch(list []sched.Launch) {
 		}
 		s.launches[l.record.ID] = l
 		s.core.offers = true // the nodes that it brings beyond those asked for
-		t.putLaunch(l)
 		t.event(Event{Kind: "node-launching", Subject: string(l.record.ID), Message: fmt.Sprintf("%s for %s", nodesOf(l), listed(l.record.For)),
 			Metadata: map[string]string{"definition": string(def), "backend": l.record.Backend.String()}})
+		if spec.Native(d) {
+			t.openSlot(l, d)
+			continue
+		}
+		t.putLaunch(l)
 		t.wakeProvisioners()
 	}
 }
 
 func nodesOf(l *launch) string {
+	if l.isSlot() {
+		return "a slot of definition " + string(l.record.Definition)
+	}
 	if l.record.Nodes == 1 {
 		return "a node of definition " + string(l.record.Definition)
 	}
@@ -229,10 +238,12 @@ func (t *tx) launchOver(l *launch, why string, kind provision.Fault) {
 		s.dropComing(key)
 	}
 	for _, id := range l.record.Joined {
-		if n := s.nodes[id]; n != nil && n.record.Launch == string(l.record.ID) {
-			r := auth.Revoke(id, t.now, s.longest)
-			r.Reason = "its instance is gone"
-			t.forget(n, r, "node "+string(id)+" is gone: "+why)
+		switch n := s.nodes[id]; {
+		case n == nil || n.record.Launch != string(l.record.ID):
+		case l.isSlot():
+			t.forgetSlot(n, "slot "+string(id)+" is gone: "+why)
+		default:
+			t.forget(n, t.revocation(id), "node "+string(id)+" is gone: "+why)
 		}
 	}
 	delete(s.launches, l.record.ID)
@@ -275,7 +286,7 @@ func (s *state) arrive(l *launch, n *node) {
 // confine holds a pilot to what its job was given: its report tells of the whole machine. What is less there counts as less.
 func (s *state) confine(n *node) {
 	l := s.launchOf(n)
-	if l == nil || !n.known {
+	if l == nil || !n.known || l.isSlot() {
 		return
 	}
 	d := s.definition(l.record.Definition)
@@ -344,11 +355,15 @@ func (s *state) tellOffers() {
 			c.DropOffer(d.ID)
 			continue
 		}
-		c.SetOffer(sched.Offer{
-			Definition: d.ID, MaxNodes: d.MaxNodes, IdleTimeout: d.IdleTimeout, TTL: d.TTL, TTLBuffer: d.TTLBuffer, Launch: o.Launch,
+		offer := sched.Offer{
+			Definition: d.ID, MaxNodes: d.MaxNodes, IdleTimeout: idleTimeout(d), TTL: d.TTL, TTLBuffer: d.TTLBuffer, Launch: o.Launch,
 			Node:             launchedNode(d.ID, hardware),
 			UnavailableUntil: o.until, Why: o.why,
-		})
+		}
+		if spec.Native(d) {
+			offer.TTL, offer.TTLBuffer = 0, 0 // each job has its own end
+		}
+		c.SetOffer(offer)
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.launches)) {
 		l := s.launches[id]

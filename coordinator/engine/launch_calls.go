@@ -42,7 +42,8 @@ type Provisioners struct {
 type provisioners struct {
 	mu      sync.Mutex
 	bells   map[backendID]chan struct{}
-	trouble map[backendID]string // why a backend does not answer
+	drivers map[backendID]chan struct{} // that wake the drivers of runs
+	trouble map[backendID]string        // why a backend does not answer
 	open    map[backendID]provision.Provisioner
 	stale   map[string]bool // to be opened anew, by name
 }
@@ -69,10 +70,12 @@ func (p *provisioners) isStale(b backendID) bool {
 func (p *provisioners) wake() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, bell := range p.bells {
-		select {
-		case bell <- struct{}{}:
-		default:
+	for _, bells := range []map[backendID]chan struct{}{p.bells, p.drivers} {
+		for _, bell := range bells {
+			select {
+			case bell <- struct{}{}:
+			default:
+			}
 		}
 	}
 }
@@ -105,6 +108,7 @@ func (e *Engine) provision(ctx context.Context) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
+		e.keepSlots(ctx)
 		wanted, err := e.backends(ctx)
 		if err == nil {
 			anew := map[backendID]bool{}
@@ -163,7 +167,9 @@ func (e *Engine) backend(ctx context.Context, id backendID, b spec.Backend, anew
 		if err == nil {
 			e.provisioners.set(id, p, "")
 			w := &backendWorker{engine: e, id: id, p: p, bell: make(chan struct{}, 1)}
+			stop := e.driveRuns(ctx, id, p)
 			w.serve(ctx)
+			stop()
 			if c, ok := p.(provision.Closer); ok {
 				if err := c.Close(); err != nil {
 					e.opt.Log.Warn("cannot close a backend", "backend", id, "err", err)
@@ -180,6 +186,35 @@ func (e *Engine) backend(ctx context.Context, id backendID, b spec.Backend, anew
 			return
 		}
 		pause = min(2*pause, longestRetry)
+	}
+}
+
+// driveRuns has the runs of a backend's slots carried out, if it does that, until the function that it returns has returned.
+func (e *Engine) driveRuns(ctx context.Context, id backendID, p provision.Provisioner) (stop func()) {
+	d, ok := p.(dispatcherOfRuns)
+	if !ok {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	bell, done := make(chan struct{}, 1), make(chan struct{})
+	e.provisioners.setDriver(id, bell)
+	go func() {
+		defer close(done)
+		if err := d.Serve(ctx, slots{e, id}, bell); err != nil && ctx.Err() == nil {
+			e.opt.Log.Error("a backend's runs are not carried out", "backend", id, "err", err)
+		}
+	}()
+	return func() { cancel(); <-done; e.provisioners.setDriver(id, nil) }
+}
+
+func (p *provisioners) setDriver(b backendID, bell chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.drivers == nil {
+		p.drivers = map[backendID]chan struct{}{}
+	}
+	if p.drivers[b] = bell; bell == nil {
+		delete(p.drivers, b)
 	}
 }
 
@@ -395,7 +430,7 @@ func (t *tx) launchCall(l *launch) (call, bool) {
 func (s *state) sortedLaunches(b backendID) []*launch {
 	var out []*launch
 	for _, l := range s.launches {
-		if l.record.Backend == b {
+		if l.record.Backend == b && !l.isSlot() { // of slots the provider knows nothing
 			out = append(out, l)
 		}
 	}

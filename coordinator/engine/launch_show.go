@@ -54,7 +54,11 @@ func (e *Engine) Launches(ctx context.Context, c Caller, p Page) (out []LaunchVi
 	err = e.view(ctx, func(s *state) {
 		var all []LaunchView
 		for _, l := range s.launches {
-			all = append(all, l.view())
+			if v := l.view(); l.isSlot() {
+				all = append(all, s.slotView(l, v))
+			} else {
+				all = append(all, v)
+			}
 		}
 		slices.SortFunc(all, func(a, b LaunchView) int { return cmp.Compare(a.ID, b.ID) })
 		out, next = page(all, p, func(v LaunchView) string { return v.ID }, func(v LaunchView, token string) bool { return v.ID <= token })

@@ -246,6 +246,10 @@ func (e *Engine) loadLaunches(ctx context.Context, s *state) error {
 				continue
 			}
 			s.launches[rec.ID] = l
+			if l.isSlot() {
+				s.attachSlot(e, l, n)
+				continue
+			}
 			s.confine(n)
 			if n.known && n.record.Definition == rec.Definition {
 				l.arrived[id] = true

@@ -39,6 +39,10 @@ const (
 	CauseStopped     Cause = "stopped"
 	CauseOOM         Cause = "oom"
 	CauseLostStatus  Cause = "lost-status"
+	// Of runs that are jobs of a batch system.
+	CausePreempted Cause = "preempted" // by the system itself
+	CauseNeverRan  Cause = "never-ran" // it was not handed over, and may as well run elsewhere
+	CauseEnded     Cause = "ended"     // by the system; the message says why
 )
 
 // RunStatus is one report about a run. The report of an end is stored as it came.
@@ -54,6 +58,8 @@ type RunStatus struct {
 	// Once ended: how many bytes the run wrote, so that a reader knows when its output is complete.
 	StdoutBytes uint64 `json:"stdout_bytes,omitempty"`
 	StderrBytes uint64 `json:"stderr_bytes,omitempty"`
+	// Doubt: its processes may live on for longer than any window says, so that it must not run again by itself.
+	Doubt bool `json:"doubt,omitempty"`
 }
 
 // HardwareReport is hwinfo.Facts as JSON with its digest and what could not be read.

@@ -81,6 +81,10 @@ func (n *node) status() NodeStatus {
 // why explains a node that is not ready or not assigned.
 func (n *node) why(s *state) string {
 	switch {
+	case n.isSlot() && n.released == "":
+		return n.record.Reason
+	case n.isSlot():
+		return "it is given up: " + n.released
 	case n.session == nil:
 		return "its agent is not connected"
 	case len(n.raw) == 0:

@@ -74,8 +74,12 @@ func (e *Engine) RevokeNode(ctx context.Context, c Caller, id coordinator.NodeID
 		return view, err
 	}
 	err = e.doView(ctx, func(t *tx) error {
-		if t.state.nodes[id] == nil {
+		n := t.state.nodes[id]
+		if n == nil {
 			return noSuch(op, "node", string(id))
+		}
+		if n.isSlot() {
+			return coordinator.Errorf(coordinator.ErrConflict, op, "it is a slot of definition %s, which has no certificate", n.record.Definition)
 		}
 		r := auth.Revoke(id, t.now, t.state.longest)
 		r.By, r.Reason = c.Name, reason
@@ -99,6 +103,10 @@ func (e *Engine) RemoveNode(ctx context.Context, c Caller, id coordinator.NodeID
 		if n == nil {
 			return noSuch(op, "node", string(id))
 		}
+		if len(n.active) > 0 && n.isSlot() {
+			return coordinator.Errorf(coordinator.ErrConflict, op, "%d jobs of its batch system are on it", len(n.active)).
+				WithHint("cancel their workflows, or wait until they are over")
+		}
 		if len(n.active) > 0 && !force {
 			return coordinator.Errorf(coordinator.ErrConflict, op, "%d runs are on it", len(n.active)).
 				WithHint("drain it first: `substrate node drain %s --wait`, or give its work up with --force", id)
@@ -106,7 +114,11 @@ func (e *Engine) RemoveNode(ctx context.Context, c Caller, id coordinator.NodeID
 		r := auth.Revoke(id, t.now, s.longest)
 		r.By, r.Reason = c.Name, reason
 		l := s.launchOf(n)
-		t.forget(n, r, "node "+string(id)+" was removed")
+		if why := "node " + string(id) + " was removed"; n.isSlot() {
+			t.forgetSlot(n, why)
+		} else {
+			t.forget(n, r, why)
+		}
 		t.event(Event{Kind: "node-removed", Subject: string(id), Message: fmt.Sprintf("by %s %s", c.Name, reason)})
 		if l != nil && !slices.ContainsFunc(l.record.Joined, func(id coordinator.NodeID) bool { return s.nodes[id] != nil }) {
 			t.giveUp(l, "its nodes were removed", provision.FaultNone)
@@ -117,11 +129,16 @@ func (e *Engine) RemoveNode(ctx context.Context, c Caller, id coordinator.NodeID
 
 // forget ends what there is of a node: its certificates, its records and the runs on it.
 func (t *tx) forget(n *node, r auth.Revocation, why string) {
-	s := t.state
 	t.revoke(r)
 	t.delete(prefixNode + string(n.id))
 	t.delete(prefixFacts + string(n.id))
 	t.group()
+	t.drop(n, why)
+}
+
+// drop gives up what is on a node and takes it out of the books.
+func (t *tx) drop(n *node, why string) {
+	s := t.state
 	for _, a := range sortedAllocations(n.active) {
 		t.nodeFault(a, n.id, why)
 	}

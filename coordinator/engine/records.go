@@ -5,6 +5,7 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
+	"substrate/coordinator/dispatch"
 	"substrate/coordinator/federation"
 	"substrate/coordinator/grant"
 	"substrate/coordinator/provision"
@@ -90,6 +91,8 @@ type rankRecord struct {
 	State RunState           `json:"state"`
 	shareRecord
 	End *RunStatus `json:"end,omitempty"`
+	// Book is of a run that is a job of a batch system: what was submitted, and what may still arrive.
+	Book *dispatch.Book `json:"book,omitempty"`
 }
 
 // shareRecord is what a run has, or is promised, of one node beyond counts.
@@ -289,6 +292,7 @@ type launchRecord struct {
 	Release    string                     `json:"release,omitempty"` // why it is given up
 	GivenUp    time.Time                  `json:"given_up,omitzero"`
 	Failed     provision.Fault            `json:"failed,omitempty"` // it is given up because it came to nothing
+	Slot       *coordinator.Hardware      `json:"slot,omitempty"`   // of mode native: what the slot counts as having
 }
 
 // backendID names a connection: "" is the only one of its kind.

@@ -101,7 +101,7 @@ func (t *tx) report(n *node, st RunStatus) {
 // strayed notes a run that a node still holds though it was given up, or that it has ended: what it uses is not free, so
 // nothing new comes to the node meanwhile.
 func (t *tx) strayed(n *node, run coordinator.RunID, lives bool) {
-	if n.strays[run] == lives {
+	if n.strays[run] == lives || n.isSlot() { // what a batch system has free, it knows itself
 		return
 	}
 	if lives {
@@ -223,9 +223,20 @@ func (t *tx) nodeFault(a *allocation, id coordinator.NodeID, why string) {
 	t.rankEnded(a, end)
 }
 
+// began reports whether a run that has ended had started. What waits in a batch system's queue can end there.
+func (a *allocation) began(s *state, end RunStatus) bool {
+	switch end.Cause {
+	case CauseStartFailed, CauseLostStatus, CauseNeverRan:
+		return false
+	case CauseStopped, CausePreempted, CauseEnded:
+		return !a.onSlot(s) || !end.Started.IsZero()
+	}
+	return true
+}
+
 // finish gives a run that is over on all its nodes its consequence.
 func (t *tx) finish(a *allocation, end RunStatus) {
-	if end.Cause != CauseStartFailed && end.Cause != CauseLostStatus {
+	if a.began(t.state, end) {
 		t.markStarted(a, end.Started) // it may be over before a running report was seen
 	}
 	r := &a.record
@@ -254,7 +265,11 @@ func (t *tx) finish(a *allocation, end RunStatus) {
 		return
 	}
 	switch {
-	case end.Cause == CauseLostStatus && spec.Restart != coordinator.RestartNever && r.NodeFaults < maxNodeFaults:
+	case end.Cause == CauseNeverRan:
+		t.requeue(a, end.Message, 0)
+	case end.Cause == CausePreempted:
+		t.preempted(a)
+	case end.Cause == CauseLostStatus && !end.Doubt && spec.Restart != coordinator.RestartNever && r.NodeFaults < maxNodeFaults:
 		// The first time at once; work that takes one node after the other down slows and stops.
 		delay := time.Duration(0)
 		if r.NodeFaults > 0 {

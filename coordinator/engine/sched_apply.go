@@ -44,6 +44,7 @@ func (t *tx) place(a *allocation, start *sched.Start) {
 	prio := t.state.prioritiesOf(a)
 	r.Priorities = &prio
 	r.Attempt++
+	a.seen = nil
 	r.Definition, r.Placed, r.Returned, r.NotBefore = start.Definition, t.now, false, time.Time{}
 	r.Message, r.NoticeEnds, r.Stop = "", time.Time{}, ""
 	r.Reservation = start.Reservation

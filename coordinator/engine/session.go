@@ -33,6 +33,7 @@ type Session struct {
 	hello  []coordinator.RunID       // runs the agent held when it connected
 
 	certificate NodeCertificate
+	slot        bool // of no machine: what is pushed wakes its backend's driver, which looks for itself what there is to do
 }
 
 // sessions are the streams to close when the loop stops or starts again from the store.
@@ -68,6 +69,10 @@ func (s *sessions) closeAll() {
 
 // push queues a message; a full outbox closes the session. Called by the loop, never blocks.
 func (s *Session) push(m ToNode) {
+	if s.slot {
+		s.engine.provisioners.wake()
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -89,6 +94,9 @@ func (s *Session) signal() {
 }
 
 func (s *Session) shut() {
+	if s.slot {
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
@@ -197,7 +205,7 @@ func (t *tx) reconcile(n *node, runs []RunStatus) {
 // may have decided without anybody hearing is ordered again: orders are idempotent by run id.
 func (e *Engine) carry(old, now *state) {
 	for id, was := range old.nodes {
-		if was.session == nil {
+		if was.session == nil || was.session.slot { // slots are what was stored of them
 			continue
 		}
 		n := now.nodes[id]

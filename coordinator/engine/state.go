@@ -100,6 +100,7 @@ type allocation struct {
 	task    uint32
 	record  allocRecord
 	touched bool
+	seen    *seen // in a batch system, nil: not yet, or it is not there
 }
 
 // stopReason says why the coordinator asked for an end, "" when it did not.

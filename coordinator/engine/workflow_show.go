@@ -130,6 +130,8 @@ func (a *allocation) view(s *state) JobView {
 		v.Reason = &Reason{Code: "waiting-dependency", Text: "waits for " + a.job.openDependencies()}
 	case r.Status == coordinator.StatusQueued && !waits && s.deferred[a.id] != nil:
 		v.Reason = &Reason{Code: "deferred", Text: "not before " + r.NotBefore.Format("15:04:05") + ", since it ended " + fmt.Sprint(r.Failures) + " times"}
+	case r.Status.Holds():
+		v.Reason = a.batchReason(s)
 	case r.Status == coordinator.StatusQueued && !waits:
 		v.Reason = &Reason{Code: "deciding", Text: "the next decision takes it in"}
 	case waits:
@@ -229,7 +231,7 @@ func (e *Engine) ExplainWorkflow(ctx context.Context, c Caller, ref, name string
 			return
 		}
 		for _, a := range chosen {
-			if name == "" && a.record.Status != coordinator.StatusQueued && a.record.Status != coordinator.StatusPending {
+			if name == "" && !a.waits(s) {
 				continue
 			}
 			x := JobExplanation{Job: s.veiled(c, a.view(s)), Definitions: s.outcomes(a.job)}
@@ -246,6 +248,12 @@ func (e *Engine) ExplainWorkflow(ctx context.Context, c Caller, ref, name string
 		return nil, verr
 	}
 	return out, err
+}
+
+// waits reports whether an allocation waits, for others, for room, or in a batch system's queue.
+func (a *allocation) waits(s *state) bool {
+	st := a.record.Status
+	return st == coordinator.StatusQueued || st == coordinator.StatusPending || st == coordinator.StatusStarting && a.batchReason(s) != nil
 }
 
 const maxExplained = 1000

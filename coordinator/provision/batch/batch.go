@@ -5,6 +5,7 @@ package batch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -103,17 +104,15 @@ func (p *Provisioner) Offers(_ context.Context, defs []coordinator.Definition) (
 	out := make([]provision.Offer, 0, len(defs))
 	for i := range defs {
 		o := provision.Offer{Definition: defs[i].ID, Nodes: 1, Launch: usualWait, Available: true}
-		w, err := wishOf(&defs[i])
+		w, ok := spec.RequestOf(defs[i].Spec)
 		switch {
-		case err != nil:
-			o.Available, o.Why = false, err.Error()
-		case w.mode == spec.ModeNative:
-			o.Available, o.Why = false, "mode native is not built"
-		default:
-			o.Nodes = max(w.nodes, 1)
-		}
-		if !o.Available {
+		case !ok:
+			o.Available, o.Why = false, fmt.Sprintf("definition %s is of kind %s, not of a batch system", defs[i].ID, defs[i].Kind)
 			o.Until = p.opt.Clock.Now().Add(10 * time.Minute)
+		case w.Mode == spec.ModeNative:
+			o.Launch = 0 // nothing is started: what is placed there is handed over
+		default:
+			o.Nodes = max(w.Nodes, 1)
 		}
 		out = append(out, o)
 	}

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"substrate/coordinator"
 	"substrate/coordinator/dispatch"
 	"substrate/coordinator/provision"
 	"substrate/coordinator/spec"
@@ -27,39 +26,15 @@ func (p Pilot) withDefaults() Pilot {
 	return p
 }
 
-// wish is what of a definition goes into a submission, for either kind.
-type wish struct {
-	cores           coordinator.Cores
-	memory          coordinator.Bytes
-	gpus, nodes     uint32
-	queue, account  string
-	qos, constraint string
-	mode            spec.Mode
-	extra           []string
-}
-
-func wishOf(d *coordinator.Definition) (wish, error) {
-	switch s := d.Spec.(type) {
-	case spec.Slurm:
-		return wish{s.CPU, s.Memory, s.GPUs, s.Nodes, s.Partition, s.Account, s.QOS, s.Constraint, s.Mode, s.ExtraDirectives}, nil
-	case spec.PBS:
-		return wish{s.CPU, s.Memory, s.GPUs, s.Nodes, s.Queue, s.Project, "", "", s.Mode, s.ExtraDirectives}, nil
-	}
-	return wish{}, fmt.Errorf("definition %s is of kind %s, not of a batch system", d.ID, d.Kind)
-}
-
 func (p *Provisioner) spec(r provision.Request) (dispatch.Spec, error) {
-	w, err := wishOf(&r.Definition)
-	if err != nil {
-		return dispatch.Spec{}, err
-	}
-	if w.mode == spec.ModeNative {
-		return dispatch.Spec{}, fmt.Errorf("mode native is not built")
+	w, ok := spec.RequestOf(r.Definition.Spec)
+	if !ok || w.Mode == spec.ModeNative {
+		return dispatch.Spec{}, fmt.Errorf("definition %s is of kind %s, mode %q, and has no pilots", r.Definition.ID, r.Definition.Kind, w.Mode)
 	}
 	return dispatch.Spec{
 		Ref: dispatch.Ref{Job: p.job(r.ID), Submission: 1, Attempt: 1}, Name: r.Boot.Node, Script: p.script(r),
-		Nodes: max(r.Nodes, 1), Cores: w.cores, Memory: w.memory, GPUs: w.gpus, Walltime: r.Lifetime,
-		Queue: w.queue, Account: w.account, QoS: w.qos, Constraint: w.constraint, Extra: w.extra, Output: &dispatch.Output{Merge: true},
+		Nodes: max(r.Nodes, 1), Cores: w.CPU, Memory: w.Memory, GPUs: w.GPUs, Walltime: r.Lifetime,
+		Queue: w.Queue, Account: w.Account, QoS: w.QOS, Constraint: w.Constraint, Extra: w.ExtraDirectives, Output: &dispatch.Output{Merge: true},
 	}, nil
 }
 
