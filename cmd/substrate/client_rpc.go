@@ -141,6 +141,10 @@ func (c *connection) getGrant() rpc[*apiv1.GetGrantRequest, *apiv1.Grant] {
 	return c.identity.GetGrant
 }
 
+func (c *connection) listGrantHistory() rpc[*apiv1.ListGrantHistoryRequest, *apiv1.ListGrantHistoryResponse] {
+	return c.identity.ListGrantHistory
+}
+
 func (c *connection) setGrant() rpc[*apiv1.SetGrantRequest, *apiv1.Grant] {
 	return c.identity.SetGrant
 }

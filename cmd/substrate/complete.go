@@ -36,7 +36,7 @@ func completers() map[string]completer {
 		"user disable": usersOf, "user enable": usersOf, "user remove": usersOf, "group delete": groupsOf, "group use": groupsOf,
 		"group member list": groupsOf, "group member add": groupThenUser, "group member set": groupThenUser, "group member remove": groupThenUser,
 		"organization member list": organizationsOf, "organization member set": organizationThenUser, "organization member remove": organizationThenUser,
-		"grant show": organizationsOf, "grant append": grantable, "grant set": organizationAndGrantable,
+		"grant show": organizationsOf, "grant history": organizationsOf, "grant append": grantable, "grant set": organizationAndGrantable,
 		"context use":      contextsOf,
 		"reservation show": reservationsOf, "reservation delete": reservationsOf, "maintenance cancel": windowsOf,
 	}

@@ -449,6 +449,12 @@ func (w *world) CreateUserToken(_ context.Context, r *apiv1.CreateUserTokenReque
 func (w *world) GetGrant(_ context.Context, r *apiv1.GetGrantRequest) (*apiv1.Grant, error) {
 	return &apiv1.Grant{Organization: "acme", Serial: 3, IssuedAt: at(3), Definitions: []string{"gpu", "old"}, Orphans: []string{"old"}, State: "valid", Jws: "a.b.c"}, refused("show the grant", r.GetOrganization())
 }
+func (w *world) ListGrantHistory(context.Context, *apiv1.ListGrantHistoryRequest) (*apiv1.ListGrantHistoryResponse, error) {
+	many := []*apiv1.GrantEntry{{Id: "a"}, {Id: "b"}, {Id: "b"}, {Id: "c"}, {Id: "d"}, {Id: "e"}, {Id: "f"}, {Id: "g"}}
+	return &apiv1.ListGrantHistoryResponse{ClusterId: "c-1", OrganizationId: "o-1", Newest: "a.b.c", Keys: `{"keys":[]}`, Steps: []*apiv1.GrantStep{
+		{Serial: 1, IssuedAt: at(1), Digest: "d1", Header: "eyJraWQiOiJrLTEifQ", Added: many},
+		{Serial: 2, IssuedAt: at(2), Digest: "d2", Header: "x", Removed: many[:2]}}}, nil
+}
 func (w *world) SetGrant(_ context.Context, r *apiv1.SetGrantRequest) (*apiv1.Grant, error) {
 	return &apiv1.Grant{Organization: "acme", Serial: 4, IssuedAt: at(4), Definitions: r.GetDefinitions(), State: "valid"}, nil
 }

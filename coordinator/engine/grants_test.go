@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"substrate/coordinator"
+	"substrate/coordinator/grant"
 	"substrate/coordinator/store"
 )
 
@@ -175,5 +176,41 @@ func (c *cluster) awaitEnd(t interface{ Fatalf(string, ...any) }, id coordinator
 		if time.Now().After(end) {
 			t.Fatalf("job %s does not end: %+v, %v", job, v, err)
 		}
+	}
+}
+
+// TestGrantHistoryProvesTheChain: read in pages of any size, it is what the grants were, and their chain holds.
+func TestGrantHistoryProvesTheChain(t *testing.T) {
+	c := newCluster(t, store.NewMemory())
+	c.set(plainConfig)
+	for i := range 6 {
+		ids := [][]string{nil, {"small"}}[i%2]
+		if _, err := c.engine.SetGrant(t.Context(), c.admin, firstOrg, ids); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, size := range []int{1, 3, 7, 100} {
+		var all grant.Export
+		token, pages := "", 0
+		for {
+			page, next, err := c.engine.GrantHistory(t.Context(), c.admin, firstOrg, Page{Size: size, Token: token})
+			if err != nil || len(page.History) == 0 || len(page.History) > size || (next == "") != (page.Newest != "") {
+				t.Fatalf("%d steps, next %q, %v", len(page.History), next, err)
+			}
+			page.History = append(all.History, page.History...)
+			if all, token = page, next; next == "" {
+				break
+			}
+			if pages++; pages > 10 {
+				t.Fatal("it does not end")
+			}
+		}
+		doc, err := all.Verify(nil)
+		if err != nil || doc.Serial != 7 || len(all.History) != 7 || doc.OrganizationID != c.admin.Organization || len(doc.IDs()) != 1 {
+			t.Errorf("pages of %d: %+v, %d steps, %v", size, doc, len(all.History), err)
+		}
+	}
+	if _, _, err := c.engine.GrantHistory(t.Context(), c.admin, firstOrg, Page{Token: "x"}); coordinator.ErrorKindOf(err) != coordinator.ErrInvalid {
+		t.Error(err)
 	}
 }

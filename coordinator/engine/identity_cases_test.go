@@ -158,6 +158,10 @@ func identityCases(ann UserView) []permissionCase {
 			_, _, err := e.Users(ctx, c, UserFilter{Organization: firstOrg}, Page{})
 			return err
 		}, reads},
+		{"GrantHistory", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.GrantHistory(ctx, c, firstOrg, Page{})
+			return err
+		}, reads},
 		{"Grant", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Grant(ctx, c, firstOrg); return err }, reads},
 		{"CreateGroup", func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.CreateGroup(ctx, c, name(), firstOrg, 0)

@@ -3,6 +3,7 @@ package server
 import (
 	"substrate/coordinator"
 	"substrate/coordinator/engine"
+	"substrate/coordinator/grant"
 	"substrate/proto/apiv1"
 )
 
@@ -36,6 +37,12 @@ func joinTokenToProto(t engine.JoinTokenView) *apiv1.JoinToken {
 		Id: t.ID, Uses: t.Uses, UsesLeft: t.UsesLeft, Created: stamp(t.Created), Expires: stamp(t.Expires),
 		CreatedBy: t.By, Definition: string(t.Definition), Launch: t.Launch,
 	}
+}
+
+func grantStepToProto(d grant.Delta) *apiv1.GrantStep {
+	entry := func(e grant.Entry) *apiv1.GrantEntry { return &apiv1.GrantEntry{Id: e.ID, Fingerprint: e.Fingerprint} }
+	return &apiv1.GrantStep{Serial: uint64(d.Serial), IssuedAt: stamp(d.IssuedAt), Digest: string(d.Digest), Header: d.Header,
+		Signature: d.Signature, Added: each(d.Added, entry), Removed: each(d.Removed, entry)}
 }
 
 func grantToProto(g engine.GrantView) *apiv1.Grant {

@@ -7,6 +7,7 @@ import (
 	"substrate/coordinator/config/access"
 	"substrate/coordinator/config/fleet"
 	"substrate/coordinator/engine"
+	"substrate/coordinator/grant"
 	"substrate/strictyaml"
 )
 
@@ -64,6 +65,7 @@ type fakeEngine struct {
 	auditFunc               func(context.Context, engine.Caller, engine.AuditFilter, engine.Page) ([]engine.AuditEntry, string, error)
 	noteRefusedFunc         func(context.Context, error) error
 	grantFunc               func(context.Context, engine.Caller, string) (engine.GrantView, error)
+	grantHistoryFunc        func(context.Context, engine.Caller, string, engine.Page) (grant.Export, string, error)
 	setGrantFunc            func(context.Context, engine.Caller, string, []string) (engine.GrantView, error)
 	appendDefinitionsFunc   func(context.Context, engine.Caller, []string, []string, bool) ([]engine.AppendResult, error)
 	createReservationFunc   func(context.Context, engine.Caller, engine.NewReservation) (engine.ReservationView, []string, error)
@@ -355,6 +357,13 @@ func (f *fakeEngine) Grant(a0 context.Context, a1 engine.Caller, a2 string) (eng
 		return engine.GrantView{}, unset("Grant")
 	}
 	return f.grantFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) GrantHistory(a0 context.Context, a1 engine.Caller, a2 string, a3 engine.Page) (grant.Export, string, error) {
+	if f.grantHistoryFunc == nil {
+		return grant.Export{}, "", unset("GrantHistory")
+	}
+	return f.grantHistoryFunc(a0, a1, a2, a3)
 }
 
 func (f *fakeEngine) SetGrant(a0 context.Context, a1 engine.Caller, a2 string, a3 []string) (engine.GrantView, error) {

@@ -79,6 +79,15 @@ func (s identityService) GetGrant(ctx context.Context, r *apiv1.GetGrantRequest)
 	return one(grantToProto)(s.grants.Grant(ctx, callerOf(ctx), r.GetOrganization()))
 }
 
+func (s identityService) ListGrantHistory(ctx context.Context, r *apiv1.ListGrantHistoryRequest) (*apiv1.ListGrantHistoryResponse, error) {
+	h, next, err := s.grants.GrantHistory(ctx, callerOf(ctx), r.GetOrganization(), pageOf(r.GetPageSize(), r.GetPageToken()))
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.ListGrantHistoryResponse{Steps: each(h.History, grantStepToProto), NextPageToken: next, ClusterId: h.Cluster,
+		OrganizationId: string(h.Organization), Newest: h.Newest, Keys: string(h.Keys)}, nil
+}
+
 func (s identityService) SetGrant(ctx context.Context, r *apiv1.SetGrantRequest) (*apiv1.Grant, error) {
 	return one(grantToProto)(s.grants.SetGrant(ctx, callerOf(ctx), r.GetOrganization(), r.GetDefinitions()))
 }

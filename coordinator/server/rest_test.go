@@ -19,6 +19,7 @@ import (
 	"substrate/coordinator"
 	"substrate/coordinator/config/fleet"
 	"substrate/coordinator/engine"
+	"substrate/coordinator/grant"
 	"substrate/proto/apiv1"
 	"substrate/strictyaml"
 )
@@ -259,6 +260,11 @@ func recordQueue(f *fakeEngine, note func(string, ...any)) {
 
 func recordGrants(f *fakeEngine, note func(string, ...any)) {
 	f.grantFunc = func(context.Context, engine.Caller, string) (engine.GrantView, error) { return sampleGrant(), nil }
+	f.grantHistoryFunc = func(_ context.Context, _ engine.Caller, o string, p engine.Page) (grant.Export, string, error) {
+		note("GrantHistory %q %+v", o, p)
+		step := grant.Delta{Serial: 1, IssuedAt: sampleGrant().IssuedAt, Digest: "d1", Header: "h", Signature: "s", Added: []grant.Entry{{ID: "gpu", Fingerprint: "f1"}}}
+		return grant.Export{Cluster: "c-1", Organization: "o-1", Newest: "a.b.c", Keys: []byte(`{"keys":[]}`), History: []grant.Delta{step}}, "", nil
+	}
 	f.setGrantFunc = func(_ context.Context, _ engine.Caller, o string, ds []string) (engine.GrantView, error) {
 		note("SetGrant %q %v", o, ds)
 		return sampleGrant(), nil
@@ -356,6 +362,7 @@ func userRequests() [][]string {
 		{"PATCH", "/v1/users/u-1", `{"unix_user":""}`},
 		{"POST", "/v1/users/u-1/tokens", `{}`},
 		{"GET", "/v1/grants/acme", ""},
+		{"GET", "/v1/grants/acme/history?page_size=7", ""},
 		{"PUT", "/v1/grants/acme", `{"definitions":["gpu"]}`},
 		{"POST", "/v1/grants:append", `{"definitions":["gpu"],"organizations":["acme"]}`},
 		{"POST", "/v1/grants:append", `{"definitions":["gpu"]}`},

@@ -8,6 +8,7 @@ import (
 	"substrate/coordinator/config/access"
 	"substrate/coordinator/config/fleet"
 	"substrate/coordinator/engine"
+	"substrate/coordinator/grant"
 	"substrate/strictyaml"
 )
 
@@ -148,6 +149,7 @@ type auditAPI interface {
 
 type grantAPI interface {
 	Grant(ctx context.Context, c engine.Caller, organization string) (engine.GrantView, error)
+	GrantHistory(ctx context.Context, c engine.Caller, organization string, p engine.Page) (grant.Export, string, error)
 	SetGrant(ctx context.Context, c engine.Caller, organization string, definitions []string) (engine.GrantView, error)
 	AppendDefinitions(ctx context.Context, c engine.Caller, definitions, organizations []string, all bool) ([]engine.AppendResult, error)
 }

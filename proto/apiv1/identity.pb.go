@@ -2244,6 +2244,296 @@ func (x *Grant) GetJws() string {
 	return ""
 }
 
+type ListGrantHistoryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Organization  string                 `protobuf:"bytes,1,opt,name=organization,proto3" json:"organization,omitempty"`
+	PageSize      uint32                 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"` // 0: 100
+	PageToken     string                 `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListGrantHistoryRequest) Reset() {
+	*x = ListGrantHistoryRequest{}
+	mi := &file_apiv1_identity_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListGrantHistoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListGrantHistoryRequest) ProtoMessage() {}
+
+func (x *ListGrantHistoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListGrantHistoryRequest.ProtoReflect.Descriptor instead.
+func (*ListGrantHistoryRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *ListGrantHistoryRequest) GetOrganization() string {
+	if x != nil {
+		return x.Organization
+	}
+	return ""
+}
+
+func (x *ListGrantHistoryRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListGrantHistoryRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type ListGrantHistoryResponse struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Steps          []*GrantStep           `protobuf:"bytes,1,rep,name=steps,proto3" json:"steps,omitempty"` // the first grant first
+	NextPageToken  string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	ClusterId      string                 `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	OrganizationId string                 `protobuf:"bytes,4,opt,name=organization_id,json=organizationId,proto3" json:"organization_id,omitempty"`
+	Newest         string                 `protobuf:"bytes,5,opt,name=newest,proto3" json:"newest,omitempty"` // the grant that counts, a compact JWS
+	Keys           string                 `protobuf:"bytes,6,opt,name=keys,proto3" json:"keys,omitempty"`     // public keys of this cluster's grants, a JWK set
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ListGrantHistoryResponse) Reset() {
+	*x = ListGrantHistoryResponse{}
+	mi := &file_apiv1_identity_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListGrantHistoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListGrantHistoryResponse) ProtoMessage() {}
+
+func (x *ListGrantHistoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListGrantHistoryResponse.ProtoReflect.Descriptor instead.
+func (*ListGrantHistoryResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ListGrantHistoryResponse) GetSteps() []*GrantStep {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *ListGrantHistoryResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *ListGrantHistoryResponse) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *ListGrantHistoryResponse) GetOrganizationId() string {
+	if x != nil {
+		return x.OrganizationId
+	}
+	return ""
+}
+
+func (x *ListGrantHistoryResponse) GetNewest() string {
+	if x != nil {
+		return x.Newest
+	}
+	return ""
+}
+
+func (x *ListGrantHistoryResponse) GetKeys() string {
+	if x != nil {
+		return x.Keys
+	}
+	return ""
+}
+
+// GrantStep is one grant by its change from the one before, with what its JWS is made of again.
+type GrantStep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Serial        uint64                 `protobuf:"varint,1,opt,name=serial,proto3" json:"serial,omitempty"`
+	IssuedAt      *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=issued_at,json=issuedAt,proto3" json:"issued_at,omitempty"`
+	Digest        string                 `protobuf:"bytes,3,opt,name=digest,proto3" json:"digest,omitempty"` // sha256 of the JWS
+	Header        string                 `protobuf:"bytes,4,opt,name=header,proto3" json:"header,omitempty"`
+	Signature     string                 `protobuf:"bytes,5,opt,name=signature,proto3" json:"signature,omitempty"`
+	Added         []*GrantEntry          `protobuf:"bytes,6,rep,name=added,proto3" json:"added,omitempty"`
+	Removed       []*GrantEntry          `protobuf:"bytes,7,rep,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrantStep) Reset() {
+	*x = GrantStep{}
+	mi := &file_apiv1_identity_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrantStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrantStep) ProtoMessage() {}
+
+func (x *GrantStep) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrantStep.ProtoReflect.Descriptor instead.
+func (*GrantStep) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *GrantStep) GetSerial() uint64 {
+	if x != nil {
+		return x.Serial
+	}
+	return 0
+}
+
+func (x *GrantStep) GetIssuedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.IssuedAt
+	}
+	return nil
+}
+
+func (x *GrantStep) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *GrantStep) GetHeader() string {
+	if x != nil {
+		return x.Header
+	}
+	return ""
+}
+
+func (x *GrantStep) GetSignature() string {
+	if x != nil {
+		return x.Signature
+	}
+	return ""
+}
+
+func (x *GrantStep) GetAdded() []*GrantEntry {
+	if x != nil {
+		return x.Added
+	}
+	return nil
+}
+
+func (x *GrantStep) GetRemoved() []*GrantEntry {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+// GrantEntry is a definition as it is granted.
+type GrantEntry struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`                   // as configured
+	Fingerprint   string                 `protobuf:"bytes,2,opt,name=fingerprint,proto3" json:"fingerprint,omitempty"` // of its kind and target
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrantEntry) Reset() {
+	*x = GrantEntry{}
+	mi := &file_apiv1_identity_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrantEntry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrantEntry) ProtoMessage() {}
+
+func (x *GrantEntry) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrantEntry.ProtoReflect.Descriptor instead.
+func (*GrantEntry) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *GrantEntry) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *GrantEntry) GetFingerprint() string {
+	if x != nil {
+		return x.Fingerprint
+	}
+	return ""
+}
+
 type AppendProvisionerDefinitionsRequest struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
 	Definitions      []string               `protobuf:"bytes,1,rep,name=definitions,proto3" json:"definitions,omitempty"`
@@ -2255,7 +2545,7 @@ type AppendProvisionerDefinitionsRequest struct {
 
 func (x *AppendProvisionerDefinitionsRequest) Reset() {
 	*x = AppendProvisionerDefinitionsRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[35]
+	mi := &file_apiv1_identity_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2267,7 +2557,7 @@ func (x *AppendProvisionerDefinitionsRequest) String() string {
 func (*AppendProvisionerDefinitionsRequest) ProtoMessage() {}
 
 func (x *AppendProvisionerDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[35]
+	mi := &file_apiv1_identity_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2280,7 +2570,7 @@ func (x *AppendProvisionerDefinitionsRequest) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use AppendProvisionerDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*AppendProvisionerDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{35}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *AppendProvisionerDefinitionsRequest) GetDefinitions() []string {
@@ -2314,7 +2604,7 @@ type AppendProvisionerDefinitionsResponse struct {
 
 func (x *AppendProvisionerDefinitionsResponse) Reset() {
 	*x = AppendProvisionerDefinitionsResponse{}
-	mi := &file_apiv1_identity_proto_msgTypes[36]
+	mi := &file_apiv1_identity_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2326,7 +2616,7 @@ func (x *AppendProvisionerDefinitionsResponse) String() string {
 func (*AppendProvisionerDefinitionsResponse) ProtoMessage() {}
 
 func (x *AppendProvisionerDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[36]
+	mi := &file_apiv1_identity_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2339,7 +2629,7 @@ func (x *AppendProvisionerDefinitionsResponse) ProtoReflect() protoreflect.Messa
 
 // Deprecated: Use AppendProvisionerDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*AppendProvisionerDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{36}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *AppendProvisionerDefinitionsResponse) GetResults() []*AppendProvisionerDefinitionsResponse_Result {
@@ -2368,7 +2658,7 @@ type ClusterOutcome struct {
 
 func (x *ClusterOutcome) Reset() {
 	*x = ClusterOutcome{}
-	mi := &file_apiv1_identity_proto_msgTypes[37]
+	mi := &file_apiv1_identity_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2670,7 @@ func (x *ClusterOutcome) String() string {
 func (*ClusterOutcome) ProtoMessage() {}
 
 func (x *ClusterOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[37]
+	mi := &file_apiv1_identity_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2683,7 @@ func (x *ClusterOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterOutcome.ProtoReflect.Descriptor instead.
 func (*ClusterOutcome) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{37}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ClusterOutcome) GetCluster() string {
@@ -2425,7 +2715,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[38]
+	mi := &file_apiv1_identity_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2437,7 +2727,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[38]
+	mi := &file_apiv1_identity_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2450,7 +2740,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{38}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{42}
 }
 
 type GetStatusResponse struct {
@@ -2472,7 +2762,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_apiv1_identity_proto_msgTypes[39]
+	mi := &file_apiv1_identity_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +2774,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[39]
+	mi := &file_apiv1_identity_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +2787,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{39}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -2589,7 +2879,7 @@ type AppendProvisionerDefinitionsResponse_Result struct {
 
 func (x *AppendProvisionerDefinitionsResponse_Result) Reset() {
 	*x = AppendProvisionerDefinitionsResponse_Result{}
-	mi := &file_apiv1_identity_proto_msgTypes[40]
+	mi := &file_apiv1_identity_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +2891,7 @@ func (x *AppendProvisionerDefinitionsResponse_Result) String() string {
 func (*AppendProvisionerDefinitionsResponse_Result) ProtoMessage() {}
 
 func (x *AppendProvisionerDefinitionsResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[40]
+	mi := &file_apiv1_identity_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +2904,7 @@ func (x *AppendProvisionerDefinitionsResponse_Result) ProtoReflect() protoreflec
 
 // Deprecated: Use AppendProvisionerDefinitionsResponse_Result.ProtoReflect.Descriptor instead.
 func (*AppendProvisionerDefinitionsResponse_Result) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{36, 0}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{40, 0}
 }
 
 func (x *AppendProvisionerDefinitionsResponse_Result) GetDefinition() string {
@@ -2820,7 +3110,32 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"\vdefinitions\x18\x04 \x03(\tR\vdefinitions\x12\x18\n" +
 	"\aorphans\x18\x05 \x03(\tR\aorphans\x12\x14\n" +
 	"\x05state\x18\x06 \x01(\tR\x05state\x12\x10\n" +
-	"\x03jws\x18\a \x01(\tR\x03jws\"\x9a\x01\n" +
+	"\x03jws\x18\a \x01(\tR\x03jws\"y\n" +
+	"\x17ListGrantHistoryRequest\x12\"\n" +
+	"\forganization\x18\x01 \x01(\tR\forganization\x12\x1b\n" +
+	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\"\xe5\x01\n" +
+	"\x18ListGrantHistoryResponse\x12-\n" +
+	"\x05steps\x18\x01 \x03(\v2\x17.substrate.v1.GrantStepR\x05steps\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x03 \x01(\tR\tclusterId\x12'\n" +
+	"\x0forganization_id\x18\x04 \x01(\tR\x0eorganizationId\x12\x16\n" +
+	"\x06newest\x18\x05 \x01(\tR\x06newest\x12\x12\n" +
+	"\x04keys\x18\x06 \x01(\tR\x04keys\"\x8e\x02\n" +
+	"\tGrantStep\x12\x16\n" +
+	"\x06serial\x18\x01 \x01(\x04R\x06serial\x127\n" +
+	"\tissued_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\bissuedAt\x12\x16\n" +
+	"\x06digest\x18\x03 \x01(\tR\x06digest\x12\x16\n" +
+	"\x06header\x18\x04 \x01(\tR\x06header\x12\x1c\n" +
+	"\tsignature\x18\x05 \x01(\tR\tsignature\x12.\n" +
+	"\x05added\x18\x06 \x03(\v2\x18.substrate.v1.GrantEntryR\x05added\x122\n" +
+	"\aremoved\x18\a \x03(\v2\x18.substrate.v1.GrantEntryR\aremoved\">\n" +
+	"\n" +
+	"GrantEntry\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
+	"\vfingerprint\x18\x02 \x01(\tR\vfingerprint\"\x9a\x01\n" +
 	"#AppendProvisionerDefinitionsRequest\x12 \n" +
 	"\vdefinitions\x18\x01 \x03(\tR\vdefinitions\x12$\n" +
 	"\rorganizations\x18\x02 \x03(\tR\rorganizations\x12+\n" +
@@ -2857,7 +3172,7 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"\x04role\x18\t \x01(\tR\x04role\x12%\n" +
 	"\x0eclusters_ready\x18\n" +
 	" \x01(\rR\rclustersReady\x12%\n" +
-	"\x0eclusters_total\x18\v \x01(\rR\rclustersTotal2\xfb\r\n" +
+	"\x0eclusters_total\x18\v \x01(\rR\rclustersTotal2\xde\x0e\n" +
 	"\bIdentity\x12C\n" +
 	"\x06WhoAmI\x12\x1b.substrate.v1.WhoAmIRequest\x1a\x1c.substrate.v1.WhoAmIResponse\x12d\n" +
 	"\x11ListOrganizations\x12&.substrate.v1.ListOrganizationsRequest\x1a'.substrate.v1.ListOrganizationsResponse\x12Y\n" +
@@ -2882,7 +3197,8 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"\x0eListUserTokens\x12#.substrate.v1.ListUserTokensRequest\x1a$.substrate.v1.ListUserTokensResponse\x12^\n" +
 	"\x0fRevokeUserToken\x12$.substrate.v1.RevokeUserTokenRequest\x1a%.substrate.v1.RevokeUserTokenResponse\x12>\n" +
 	"\bGetGrant\x12\x1d.substrate.v1.GetGrantRequest\x1a\x13.substrate.v1.Grant\x12>\n" +
-	"\bSetGrant\x12\x1d.substrate.v1.SetGrantRequest\x1a\x13.substrate.v1.Grant\x12\x85\x01\n" +
+	"\bSetGrant\x12\x1d.substrate.v1.SetGrantRequest\x1a\x13.substrate.v1.Grant\x12a\n" +
+	"\x10ListGrantHistory\x12%.substrate.v1.ListGrantHistoryRequest\x1a&.substrate.v1.ListGrantHistoryResponse\x12\x85\x01\n" +
 	"\x1cAppendProvisionerDefinitions\x121.substrate.v1.AppendProvisionerDefinitionsRequest\x1a2.substrate.v1.AppendProvisionerDefinitionsResponse\x12L\n" +
 	"\tGetStatus\x12\x1e.substrate.v1.GetStatusRequest\x1a\x1f.substrate.v1.GetStatusResponseB\x17Z\x15substrate/proto/apiv1b\x06proto3"
 
@@ -2898,7 +3214,7 @@ func file_apiv1_identity_proto_rawDescGZIP() []byte {
 	return file_apiv1_identity_proto_rawDescData
 }
 
-var file_apiv1_identity_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_apiv1_identity_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_apiv1_identity_proto_goTypes = []any{
 	(*WhoAmIRequest)(nil),                               // 0: substrate.v1.WhoAmIRequest
 	(*WhoAmIResponse)(nil),                              // 1: substrate.v1.WhoAmIResponse
@@ -2935,84 +3251,94 @@ var file_apiv1_identity_proto_goTypes = []any{
 	(*GetGrantRequest)(nil),                             // 32: substrate.v1.GetGrantRequest
 	(*SetGrantRequest)(nil),                             // 33: substrate.v1.SetGrantRequest
 	(*Grant)(nil),                                       // 34: substrate.v1.Grant
-	(*AppendProvisionerDefinitionsRequest)(nil),         // 35: substrate.v1.AppendProvisionerDefinitionsRequest
-	(*AppendProvisionerDefinitionsResponse)(nil),        // 36: substrate.v1.AppendProvisionerDefinitionsResponse
-	(*ClusterOutcome)(nil),                              // 37: substrate.v1.ClusterOutcome
-	(*GetStatusRequest)(nil),                            // 38: substrate.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),                           // 39: substrate.v1.GetStatusResponse
-	(*AppendProvisionerDefinitionsResponse_Result)(nil), // 40: substrate.v1.AppendProvisionerDefinitionsResponse.Result
-	(*timestamppb.Timestamp)(nil),                       // 41: google.protobuf.Timestamp
+	(*ListGrantHistoryRequest)(nil),                     // 35: substrate.v1.ListGrantHistoryRequest
+	(*ListGrantHistoryResponse)(nil),                    // 36: substrate.v1.ListGrantHistoryResponse
+	(*GrantStep)(nil),                                   // 37: substrate.v1.GrantStep
+	(*GrantEntry)(nil),                                  // 38: substrate.v1.GrantEntry
+	(*AppendProvisionerDefinitionsRequest)(nil),         // 39: substrate.v1.AppendProvisionerDefinitionsRequest
+	(*AppendProvisionerDefinitionsResponse)(nil),        // 40: substrate.v1.AppendProvisionerDefinitionsResponse
+	(*ClusterOutcome)(nil),                              // 41: substrate.v1.ClusterOutcome
+	(*GetStatusRequest)(nil),                            // 42: substrate.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),                           // 43: substrate.v1.GetStatusResponse
+	(*AppendProvisionerDefinitionsResponse_Result)(nil), // 44: substrate.v1.AppendProvisionerDefinitionsResponse.Result
+	(*timestamppb.Timestamp)(nil),                       // 45: google.protobuf.Timestamp
 }
 var file_apiv1_identity_proto_depIdxs = []int32{
 	16, // 0: substrate.v1.WhoAmIResponse.user:type_name -> substrate.v1.User
 	2,  // 1: substrate.v1.WhoAmIResponse.organization:type_name -> substrate.v1.Organization
-	41, // 2: substrate.v1.Organization.created:type_name -> google.protobuf.Timestamp
+	45, // 2: substrate.v1.Organization.created:type_name -> google.protobuf.Timestamp
 	3,  // 3: substrate.v1.Organization.replica:type_name -> substrate.v1.Replica
-	41, // 4: substrate.v1.Replica.synced:type_name -> google.protobuf.Timestamp
+	45, // 4: substrate.v1.Replica.synced:type_name -> google.protobuf.Timestamp
 	2,  // 5: substrate.v1.ListOrganizationsResponse.organizations:type_name -> substrate.v1.Organization
-	41, // 6: substrate.v1.Group.created:type_name -> google.protobuf.Timestamp
+	45, // 6: substrate.v1.Group.created:type_name -> google.protobuf.Timestamp
 	3,  // 7: substrate.v1.Group.replica:type_name -> substrate.v1.Replica
 	8,  // 8: substrate.v1.ListGroupsResponse.groups:type_name -> substrate.v1.Group
-	41, // 9: substrate.v1.User.created:type_name -> google.protobuf.Timestamp
+	45, // 9: substrate.v1.User.created:type_name -> google.protobuf.Timestamp
 	3,  // 10: substrate.v1.User.replica:type_name -> substrate.v1.Replica
 	16, // 11: substrate.v1.ListUsersResponse.users:type_name -> substrate.v1.User
 	27, // 12: substrate.v1.CreateUserTokenResponse.record:type_name -> substrate.v1.UserToken
-	41, // 13: substrate.v1.UserToken.created:type_name -> google.protobuf.Timestamp
-	41, // 14: substrate.v1.UserToken.expires:type_name -> google.protobuf.Timestamp
-	41, // 15: substrate.v1.UserToken.last_used:type_name -> google.protobuf.Timestamp
+	45, // 13: substrate.v1.UserToken.created:type_name -> google.protobuf.Timestamp
+	45, // 14: substrate.v1.UserToken.expires:type_name -> google.protobuf.Timestamp
+	45, // 15: substrate.v1.UserToken.last_used:type_name -> google.protobuf.Timestamp
 	27, // 16: substrate.v1.ListUserTokensResponse.tokens:type_name -> substrate.v1.UserToken
-	41, // 17: substrate.v1.Grant.issued_at:type_name -> google.protobuf.Timestamp
-	40, // 18: substrate.v1.AppendProvisionerDefinitionsResponse.results:type_name -> substrate.v1.AppendProvisionerDefinitionsResponse.Result
-	37, // 19: substrate.v1.AppendProvisionerDefinitionsResponse.clusters:type_name -> substrate.v1.ClusterOutcome
-	0,  // 20: substrate.v1.Identity.WhoAmI:input_type -> substrate.v1.WhoAmIRequest
-	4,  // 21: substrate.v1.Identity.ListOrganizations:input_type -> substrate.v1.ListOrganizationsRequest
-	6,  // 22: substrate.v1.Identity.CreateOrganization:input_type -> substrate.v1.CreateOrganizationRequest
-	7,  // 23: substrate.v1.Identity.UpdateOrganization:input_type -> substrate.v1.UpdateOrganizationRequest
-	9,  // 24: substrate.v1.Identity.ListGroups:input_type -> substrate.v1.ListGroupsRequest
-	14, // 25: substrate.v1.Identity.CreateGroup:input_type -> substrate.v1.CreateGroupRequest
-	15, // 26: substrate.v1.Identity.UpdateGroup:input_type -> substrate.v1.UpdateGroupRequest
-	17, // 27: substrate.v1.Identity.ListUsers:input_type -> substrate.v1.ListUsersRequest
-	21, // 28: substrate.v1.Identity.CreateUser:input_type -> substrate.v1.CreateUserRequest
-	22, // 29: substrate.v1.Identity.UpdateUser:input_type -> substrate.v1.UpdateUserRequest
-	11, // 30: substrate.v1.Identity.DeleteGroup:input_type -> substrate.v1.DeleteGroupRequest
-	13, // 31: substrate.v1.Identity.UseGroup:input_type -> substrate.v1.UseGroupRequest
-	19, // 32: substrate.v1.Identity.SetMember:input_type -> substrate.v1.SetMemberRequest
-	20, // 33: substrate.v1.Identity.RemoveMember:input_type -> substrate.v1.RemoveMemberRequest
-	23, // 34: substrate.v1.Identity.DeleteUser:input_type -> substrate.v1.DeleteUserRequest
-	25, // 35: substrate.v1.Identity.CreateUserToken:input_type -> substrate.v1.CreateUserTokenRequest
-	28, // 36: substrate.v1.Identity.ListUserTokens:input_type -> substrate.v1.ListUserTokensRequest
-	30, // 37: substrate.v1.Identity.RevokeUserToken:input_type -> substrate.v1.RevokeUserTokenRequest
-	32, // 38: substrate.v1.Identity.GetGrant:input_type -> substrate.v1.GetGrantRequest
-	33, // 39: substrate.v1.Identity.SetGrant:input_type -> substrate.v1.SetGrantRequest
-	35, // 40: substrate.v1.Identity.AppendProvisionerDefinitions:input_type -> substrate.v1.AppendProvisionerDefinitionsRequest
-	38, // 41: substrate.v1.Identity.GetStatus:input_type -> substrate.v1.GetStatusRequest
-	1,  // 42: substrate.v1.Identity.WhoAmI:output_type -> substrate.v1.WhoAmIResponse
-	5,  // 43: substrate.v1.Identity.ListOrganizations:output_type -> substrate.v1.ListOrganizationsResponse
-	2,  // 44: substrate.v1.Identity.CreateOrganization:output_type -> substrate.v1.Organization
-	2,  // 45: substrate.v1.Identity.UpdateOrganization:output_type -> substrate.v1.Organization
-	10, // 46: substrate.v1.Identity.ListGroups:output_type -> substrate.v1.ListGroupsResponse
-	8,  // 47: substrate.v1.Identity.CreateGroup:output_type -> substrate.v1.Group
-	8,  // 48: substrate.v1.Identity.UpdateGroup:output_type -> substrate.v1.Group
-	18, // 49: substrate.v1.Identity.ListUsers:output_type -> substrate.v1.ListUsersResponse
-	16, // 50: substrate.v1.Identity.CreateUser:output_type -> substrate.v1.User
-	16, // 51: substrate.v1.Identity.UpdateUser:output_type -> substrate.v1.User
-	12, // 52: substrate.v1.Identity.DeleteGroup:output_type -> substrate.v1.DeleteGroupResponse
-	16, // 53: substrate.v1.Identity.UseGroup:output_type -> substrate.v1.User
-	16, // 54: substrate.v1.Identity.SetMember:output_type -> substrate.v1.User
-	16, // 55: substrate.v1.Identity.RemoveMember:output_type -> substrate.v1.User
-	24, // 56: substrate.v1.Identity.DeleteUser:output_type -> substrate.v1.DeleteUserResponse
-	26, // 57: substrate.v1.Identity.CreateUserToken:output_type -> substrate.v1.CreateUserTokenResponse
-	29, // 58: substrate.v1.Identity.ListUserTokens:output_type -> substrate.v1.ListUserTokensResponse
-	31, // 59: substrate.v1.Identity.RevokeUserToken:output_type -> substrate.v1.RevokeUserTokenResponse
-	34, // 60: substrate.v1.Identity.GetGrant:output_type -> substrate.v1.Grant
-	34, // 61: substrate.v1.Identity.SetGrant:output_type -> substrate.v1.Grant
-	36, // 62: substrate.v1.Identity.AppendProvisionerDefinitions:output_type -> substrate.v1.AppendProvisionerDefinitionsResponse
-	39, // 63: substrate.v1.Identity.GetStatus:output_type -> substrate.v1.GetStatusResponse
-	42, // [42:64] is the sub-list for method output_type
-	20, // [20:42] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	45, // 17: substrate.v1.Grant.issued_at:type_name -> google.protobuf.Timestamp
+	37, // 18: substrate.v1.ListGrantHistoryResponse.steps:type_name -> substrate.v1.GrantStep
+	45, // 19: substrate.v1.GrantStep.issued_at:type_name -> google.protobuf.Timestamp
+	38, // 20: substrate.v1.GrantStep.added:type_name -> substrate.v1.GrantEntry
+	38, // 21: substrate.v1.GrantStep.removed:type_name -> substrate.v1.GrantEntry
+	44, // 22: substrate.v1.AppendProvisionerDefinitionsResponse.results:type_name -> substrate.v1.AppendProvisionerDefinitionsResponse.Result
+	41, // 23: substrate.v1.AppendProvisionerDefinitionsResponse.clusters:type_name -> substrate.v1.ClusterOutcome
+	0,  // 24: substrate.v1.Identity.WhoAmI:input_type -> substrate.v1.WhoAmIRequest
+	4,  // 25: substrate.v1.Identity.ListOrganizations:input_type -> substrate.v1.ListOrganizationsRequest
+	6,  // 26: substrate.v1.Identity.CreateOrganization:input_type -> substrate.v1.CreateOrganizationRequest
+	7,  // 27: substrate.v1.Identity.UpdateOrganization:input_type -> substrate.v1.UpdateOrganizationRequest
+	9,  // 28: substrate.v1.Identity.ListGroups:input_type -> substrate.v1.ListGroupsRequest
+	14, // 29: substrate.v1.Identity.CreateGroup:input_type -> substrate.v1.CreateGroupRequest
+	15, // 30: substrate.v1.Identity.UpdateGroup:input_type -> substrate.v1.UpdateGroupRequest
+	17, // 31: substrate.v1.Identity.ListUsers:input_type -> substrate.v1.ListUsersRequest
+	21, // 32: substrate.v1.Identity.CreateUser:input_type -> substrate.v1.CreateUserRequest
+	22, // 33: substrate.v1.Identity.UpdateUser:input_type -> substrate.v1.UpdateUserRequest
+	11, // 34: substrate.v1.Identity.DeleteGroup:input_type -> substrate.v1.DeleteGroupRequest
+	13, // 35: substrate.v1.Identity.UseGroup:input_type -> substrate.v1.UseGroupRequest
+	19, // 36: substrate.v1.Identity.SetMember:input_type -> substrate.v1.SetMemberRequest
+	20, // 37: substrate.v1.Identity.RemoveMember:input_type -> substrate.v1.RemoveMemberRequest
+	23, // 38: substrate.v1.Identity.DeleteUser:input_type -> substrate.v1.DeleteUserRequest
+	25, // 39: substrate.v1.Identity.CreateUserToken:input_type -> substrate.v1.CreateUserTokenRequest
+	28, // 40: substrate.v1.Identity.ListUserTokens:input_type -> substrate.v1.ListUserTokensRequest
+	30, // 41: substrate.v1.Identity.RevokeUserToken:input_type -> substrate.v1.RevokeUserTokenRequest
+	32, // 42: substrate.v1.Identity.GetGrant:input_type -> substrate.v1.GetGrantRequest
+	33, // 43: substrate.v1.Identity.SetGrant:input_type -> substrate.v1.SetGrantRequest
+	35, // 44: substrate.v1.Identity.ListGrantHistory:input_type -> substrate.v1.ListGrantHistoryRequest
+	39, // 45: substrate.v1.Identity.AppendProvisionerDefinitions:input_type -> substrate.v1.AppendProvisionerDefinitionsRequest
+	42, // 46: substrate.v1.Identity.GetStatus:input_type -> substrate.v1.GetStatusRequest
+	1,  // 47: substrate.v1.Identity.WhoAmI:output_type -> substrate.v1.WhoAmIResponse
+	5,  // 48: substrate.v1.Identity.ListOrganizations:output_type -> substrate.v1.ListOrganizationsResponse
+	2,  // 49: substrate.v1.Identity.CreateOrganization:output_type -> substrate.v1.Organization
+	2,  // 50: substrate.v1.Identity.UpdateOrganization:output_type -> substrate.v1.Organization
+	10, // 51: substrate.v1.Identity.ListGroups:output_type -> substrate.v1.ListGroupsResponse
+	8,  // 52: substrate.v1.Identity.CreateGroup:output_type -> substrate.v1.Group
+	8,  // 53: substrate.v1.Identity.UpdateGroup:output_type -> substrate.v1.Group
+	18, // 54: substrate.v1.Identity.ListUsers:output_type -> substrate.v1.ListUsersResponse
+	16, // 55: substrate.v1.Identity.CreateUser:output_type -> substrate.v1.User
+	16, // 56: substrate.v1.Identity.UpdateUser:output_type -> substrate.v1.User
+	12, // 57: substrate.v1.Identity.DeleteGroup:output_type -> substrate.v1.DeleteGroupResponse
+	16, // 58: substrate.v1.Identity.UseGroup:output_type -> substrate.v1.User
+	16, // 59: substrate.v1.Identity.SetMember:output_type -> substrate.v1.User
+	16, // 60: substrate.v1.Identity.RemoveMember:output_type -> substrate.v1.User
+	24, // 61: substrate.v1.Identity.DeleteUser:output_type -> substrate.v1.DeleteUserResponse
+	26, // 62: substrate.v1.Identity.CreateUserToken:output_type -> substrate.v1.CreateUserTokenResponse
+	29, // 63: substrate.v1.Identity.ListUserTokens:output_type -> substrate.v1.ListUserTokensResponse
+	31, // 64: substrate.v1.Identity.RevokeUserToken:output_type -> substrate.v1.RevokeUserTokenResponse
+	34, // 65: substrate.v1.Identity.GetGrant:output_type -> substrate.v1.Grant
+	34, // 66: substrate.v1.Identity.SetGrant:output_type -> substrate.v1.Grant
+	36, // 67: substrate.v1.Identity.ListGrantHistory:output_type -> substrate.v1.ListGrantHistoryResponse
+	40, // 68: substrate.v1.Identity.AppendProvisionerDefinitions:output_type -> substrate.v1.AppendProvisionerDefinitionsResponse
+	43, // 69: substrate.v1.Identity.GetStatus:output_type -> substrate.v1.GetStatusResponse
+	47, // [47:70] is the sub-list for method output_type
+	24, // [24:47] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_apiv1_identity_proto_init() }
@@ -3023,14 +3349,14 @@ func file_apiv1_identity_proto_init() {
 	file_apiv1_identity_proto_msgTypes[7].OneofWrappers = []any{}
 	file_apiv1_identity_proto_msgTypes[15].OneofWrappers = []any{}
 	file_apiv1_identity_proto_msgTypes[22].OneofWrappers = []any{}
-	file_apiv1_identity_proto_msgTypes[40].OneofWrappers = []any{}
+	file_apiv1_identity_proto_msgTypes[44].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_apiv1_identity_proto_rawDesc), len(file_apiv1_identity_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   41,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -39,6 +39,7 @@ const (
 	Identity_RevokeUserToken_FullMethodName              = "/substrate.v1.Identity/RevokeUserToken"
 	Identity_GetGrant_FullMethodName                     = "/substrate.v1.Identity/GetGrant"
 	Identity_SetGrant_FullMethodName                     = "/substrate.v1.Identity/SetGrant"
+	Identity_ListGrantHistory_FullMethodName             = "/substrate.v1.Identity/ListGrantHistory"
 	Identity_AppendProvisionerDefinitions_FullMethodName = "/substrate.v1.Identity/AppendProvisionerDefinitions"
 	Identity_GetStatus_FullMethodName                    = "/substrate.v1.Identity/GetStatus"
 )
@@ -73,6 +74,8 @@ type IdentityClient interface {
 	RevokeUserToken(ctx context.Context, in *RevokeUserTokenRequest, opts ...grpc.CallOption) (*RevokeUserTokenResponse, error)
 	GetGrant(ctx context.Context, in *GetGrantRequest, opts ...grpc.CallOption) (*Grant, error)
 	SetGrant(ctx context.Context, in *SetGrantRequest, opts ...grpc.CallOption) (*Grant, error)
+	// ListGrantHistory tells every grant that an organisation has had, so that the chain can be checked by who has the file.
+	ListGrantHistory(ctx context.Context, in *ListGrantHistoryRequest, opts ...grpc.CallOption) (*ListGrantHistoryResponse, error)
 	AppendProvisionerDefinitions(ctx context.Context, in *AppendProvisionerDefinitionsRequest, opts ...grpc.CallOption) (*AppendProvisionerDefinitionsResponse, error)
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 }
@@ -285,6 +288,16 @@ func (c *identityClient) SetGrant(ctx context.Context, in *SetGrantRequest, opts
 	return out, nil
 }
 
+func (c *identityClient) ListGrantHistory(ctx context.Context, in *ListGrantHistoryRequest, opts ...grpc.CallOption) (*ListGrantHistoryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListGrantHistoryResponse)
+	err := c.cc.Invoke(ctx, Identity_ListGrantHistory_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *identityClient) AppendProvisionerDefinitions(ctx context.Context, in *AppendProvisionerDefinitionsRequest, opts ...grpc.CallOption) (*AppendProvisionerDefinitionsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AppendProvisionerDefinitionsResponse)
@@ -335,6 +348,8 @@ type IdentityServer interface {
 	RevokeUserToken(context.Context, *RevokeUserTokenRequest) (*RevokeUserTokenResponse, error)
 	GetGrant(context.Context, *GetGrantRequest) (*Grant, error)
 	SetGrant(context.Context, *SetGrantRequest) (*Grant, error)
+	// ListGrantHistory tells every grant that an organisation has had, so that the chain can be checked by who has the file.
+	ListGrantHistory(context.Context, *ListGrantHistoryRequest) (*ListGrantHistoryResponse, error)
 	AppendProvisionerDefinitions(context.Context, *AppendProvisionerDefinitionsRequest) (*AppendProvisionerDefinitionsResponse, error)
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	mustEmbedUnimplementedIdentityServer()
@@ -406,6 +421,9 @@ func (UnimplementedIdentityServer) GetGrant(context.Context, *GetGrantRequest) (
 }
 func (UnimplementedIdentityServer) SetGrant(context.Context, *SetGrantRequest) (*Grant, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetGrant not implemented")
+}
+func (UnimplementedIdentityServer) ListGrantHistory(context.Context, *ListGrantHistoryRequest) (*ListGrantHistoryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListGrantHistory not implemented")
 }
 func (UnimplementedIdentityServer) AppendProvisionerDefinitions(context.Context, *AppendProvisionerDefinitionsRequest) (*AppendProvisionerDefinitionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AppendProvisionerDefinitions not implemented")
@@ -794,6 +812,24 @@ func _Identity_SetGrant_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Identity_ListGrantHistory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListGrantHistoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(IdentityServer).ListGrantHistory(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Identity_ListGrantHistory_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(IdentityServer).ListGrantHistory(ctx, req.(*ListGrantHistoryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Identity_AppendProvisionerDefinitions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(AppendProvisionerDefinitionsRequest)
 	if err := dec(in); err != nil {
@@ -916,6 +952,10 @@ var Identity_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetGrant",
 			Handler:    _Identity_SetGrant_Handler,
+		},
+		{
+			MethodName: "ListGrantHistory",
+			Handler:    _Identity_ListGrantHistory_Handler,
 		},
 		{
 			MethodName: "AppendProvisionerDefinitions",
