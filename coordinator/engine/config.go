@@ -232,6 +232,7 @@ func (t *tx) setConfig(active *activeConfig, rev ConfigRevision, in SetConfig, f
 		}
 	}
 	active.regroup(s.nodes)
+	t.leaveAll()
 	s.admission++
 	s.changedAll()
 	t.then(func(int64) {

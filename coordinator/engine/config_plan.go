@@ -84,6 +84,9 @@ func (e *Engine) PlanConfig(ctx context.Context, c Caller, file string, yaml []b
 	if err := p.orphans(ctx, plan, j); err != nil {
 		return nil, coordinator.Errorf(coordinator.ErrUnavailable, op, "%w", err)
 	}
+	if err := e.view(ctx, func(s *state) { diags = append(diags, s.drained(file, checked)...) }); err != nil {
+		return nil, err
+	}
 	plan.Diagnostics = slices.Concat(diags, j.Lints(file), p.ungranted(file, checked))
 	plan.Diagnostics.Sort()
 	return plan, nil

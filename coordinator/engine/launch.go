@@ -74,8 +74,8 @@ func (s *state) launchOf(n *node) *launch {
 }
 
 func (s *state) backendOf(d *coordinator.Definition) backendID {
-	b, _ := s.config.checked.BackendOf(d.ID)
-	return backendID{Kind: d.Kind, Name: b.Name}
+	id, _ := connectionOf(s.config.checked, d)
+	return id
 }
 
 // specDigest tells launches of a definition apart when what they launch has changed.
@@ -102,8 +102,10 @@ func (t *tx) launch(list []sched.Launch) {
 		if o == nil || d == nil {
 			continue // the configuration has changed in this turn; the scheduler is told anew
 		}
+		backend, connection := connectionOf(s.config.checked, d)
 		l := &launch{record: launchRecord{
-			ID: launchID(group[0].Key), Definition: def, Backend: s.backendOf(d), Spec: specDigest(d), Nodes: o.Nodes, Since: t.now, Until: group[0].Until,
+			ID: launchID(group[0].Key), Definition: def, Backend: backend, Connection: connection, Spec: specDigest(d), Nodes: o.Nodes, Since: t.now,
+			Until: group[0].Until,
 		}, arrived: map[coordinator.NodeID]bool{}}
 		for _, g := range group {
 			l.record.Keys = append(l.record.Keys, g.Key)

@@ -137,24 +137,26 @@ func (e *Engine) provision(ctx context.Context) {
 	}
 }
 
-func compareBackends(a, b backendID) int { return cmp.Compare(a.Kind+"/"+a.Name, b.Kind+"/"+b.Name) }
+func compareBackends(a, b backendID) int {
+	return cmp.Or(cmp.Compare(a.Kind+"/"+a.Name, b.Kind+"/"+b.Name), cmp.Compare(a.Target, b.Target))
+}
 
-// backends are the connections of the running configuration that something is launched through.
+// backends are the connections of the running configuration that something is launched through, and those of launches that it has no place for.
 func (e *Engine) backends(ctx context.Context) (map[backendID]spec.Backend, error) {
 	out := map[backendID]spec.Backend{}
 	err := e.view(ctx, func(s *state) {
 		for i := range s.config.Definitions {
 			if d := &s.config.Definitions[i]; d.Kind != spec.KindStatic && s.provides(d.Kind) {
-				if b, ok := s.config.checked.BackendOf(d.ID); ok {
-					out[backendID{d.Kind, b.Name}] = b
-				}
-			}
-		}
-		for _, b := range s.config.checked.Backends {
-			if id := (backendID{b.Kind, b.Name}); slices.ContainsFunc(slices.Collect(maps.Values(s.launches)), func(l *launch) bool { return l.record.Backend == id }) {
+				id, b := connectionOf(s.config.checked, d)
 				out[id] = b
 			}
 		}
+		for _, b := range s.config.checked.Backends {
+			if id := idOf(b); slices.ContainsFunc(slices.Collect(maps.Values(s.launches)), func(l *launch) bool { return l.record.Backend == id }) {
+				out[id] = b
+			}
+		}
+		maps.Copy(out, s.oldConnections(out))
 	})
 	return out, err
 }

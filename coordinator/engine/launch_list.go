@@ -52,7 +52,8 @@ func (t *tx) compareInstances(b backendID, began time.Time, list []provision.Ins
 	for _, inst := range list {
 		l := s.launches[inst.ID]
 		switch {
-		case inst.ID == "" || l == nil || l.record.Backend != b || l.called() && l.record.Handle != inst.Handle:
+		case l != nil && l.record.Backend != b: // two connections lead to the same place: the other one's
+		case inst.ID == "" || l == nil || l.called() && l.record.Handle != inst.Handle:
 			if inst.State != provision.StateGone && inst.State != provision.StateEnding {
 				orphans = append(orphans, inst)
 			}
@@ -126,10 +127,7 @@ func (t *tx) review(b backendID) {
 			awaited = s.awaited()
 		}
 		d := s.definition(l.record.Definition)
-		if d == nil {
-			if !t.busy(l) {
-				t.giveUp(l, "its definition is gone from the configuration", provision.FaultNone)
-			}
+		if t.leave(l) || d == nil {
 			continue
 		}
 		within := cmp.Or(d.JoinTimeout, joinWithin)

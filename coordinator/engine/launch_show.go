@@ -74,7 +74,10 @@ type BackendView struct {
 	Trouble     string
 	Definitions []coordinator.DefinitionID
 	Launches    int
+	Leaving     bool       // the running configuration does not have it any more; launches are released through it
 	Batch       *BatchView // of a batch system, once it is open
+
+	target string
 }
 
 // BatchView is what a batch system said of itself, and what that means.
@@ -94,21 +97,23 @@ func (e *Engine) Backends(ctx context.Context, c Caller) ([]BackendView, error) 
 	if err := c.authorize(auth.PermissionAdminCluster, "list backends", auth.Target{}); err != nil {
 		return nil, err
 	}
-	views := map[backendID]*BackendView{}
+	views, here := map[backendID]*BackendView{}, map[backendID]bool{}
 	err := e.view(ctx, func(s *state) {
 		of := func(id backendID) *BackendView {
 			if views[id] == nil {
-				views[id] = &BackendView{Name: id.String(), Kind: id.Kind}
+				views[id] = &BackendView{Name: id.String(), Kind: id.Kind, target: id.Target}
 			}
 			return views[id]
 		}
 		for _, b := range s.config.checked.Backends {
-			of(backendID{b.Kind, b.Name})
+			of(idOf(b))
+			here[idOf(b)] = true
 		}
 		for i := range s.config.Definitions {
 			if d := &s.config.Definitions[i]; d.Kind != spec.KindStatic {
 				v := of(s.backendOf(d))
 				v.Definitions = append(v.Definitions, d.ID)
+				here[s.backendOf(d)] = true
 			}
 		}
 		for _, l := range s.launches {
@@ -121,9 +126,20 @@ func (e *Engine) Backends(ctx context.Context, c Caller) ([]BackendView, error) 
 	out := make([]BackendView, 0, len(views))
 	for id, v := range views {
 		e.describe(ctx, id, v)
+		if v.Leaving = !here[id]; v.Leaving {
+			v.Trouble = cmp.Or(v.Trouble, "gone from the configuration; open until its last launch is released")
+		}
 		out = append(out, *v)
 	}
-	slices.SortFunc(out, func(a, b BackendView) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind)) })
+	rank := func(v BackendView) int { // the configuration's first: that is what a name means
+		if v.Leaving {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(out, func(a, b BackendView) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Kind, b.Kind), cmp.Compare(rank(a), rank(b)), cmp.Compare(a.target, b.target))
+	})
 	return out, nil
 }
 
@@ -139,7 +155,7 @@ func (e *Engine) describe(ctx context.Context, id backendID, v *BackendView) {
 		v.State = "unreachable"
 	case open != nil:
 		v.State = "open"
-	case len(v.Definitions) == 0:
+	case len(v.Definitions) == 0 && v.Launches == 0:
 		v.State, v.Trouble = "unused", "no definition uses it"
 	case !slices.Contains(e.opt.Provisioners.Kinds, id.Kind):
 		v.State, v.Trouble = "unreachable", "backend not in this build"

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,6 +28,8 @@ type provider struct {
 	calls     int
 	cores     int
 	nodes     uint32
+	lists     atomic.Int32
+	work      func(StartRun) *RunStatus
 	silent    bool                                                       // agents never come
 	queued    bool                                                       // instances wait at the provider
 	fail      func(provision.Request) error                              // before anything is made
@@ -35,7 +38,7 @@ type provider struct {
 }
 
 func newProvider(t testing.TB) *provider {
-	return &provider{t: t, cores: 32, nodes: 1, instances: map[provision.Handle]*provision.Instance{}, leave: map[provision.Handle]func(){}, launched: map[provision.LaunchID]int{}}
+	return &provider{t: t, cores: 32, nodes: 1, work: succeed, instances: map[provision.Handle]*provision.Instance{}, leave: map[provision.Handle]func(){}, launched: map[provision.LaunchID]int{}}
 }
 
 func (p *provider) Pace() time.Duration { return 20 * time.Millisecond }
@@ -84,7 +87,7 @@ func (p *provider) boot(inst *provision.Instance, r provision.Request) {
 	var all sync.WaitGroup
 	for rank := range r.Nodes {
 		all.Go(func() {
-			h := newHost(r.Boot.NodeName(r.Nodes, int(rank)), p.cores, succeed)
+			h := newHost(r.Boot.NodeName(r.Nodes, int(rank)), p.cores, p.work)
 			h.matches = func(coordinator.DefinitionID) bool { return false }
 			err := p.join(ctx, r, h.id)
 			if p.joined != nil {
@@ -131,6 +134,7 @@ func (p *provider) Release(_ context.Context, h provision.Handle) error {
 }
 
 func (p *provider) List(context.Context) ([]provision.Instance, error) {
+	p.lists.Add(1)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var out []provision.Instance

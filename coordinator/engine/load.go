@@ -254,7 +254,7 @@ func (e *Engine) loadLaunches(ctx context.Context, s *state) error {
 			if n.known && n.record.Definition == rec.Definition {
 				l.arrived[id] = true
 			}
-			n.released = rec.Release
+			n.released, n.leaves = rec.Release, leaves(l, s.config.checked)
 		}
 		s.launches[rec.ID] = l
 		return nil

@@ -53,6 +53,7 @@ type node struct {
 	lastSeen   time.Time
 	lost       bool                       // its work has been given up
 	released   string                     // why it is given up with its launch, "" when it is not
+	leaves     string                     // why it gets no new work: the configuration has no place for its launch
 	idleSince  time.Time                  // of a launched node: nothing has run there since
 	strays     map[coordinator.RunID]bool // runs that were given up and still live there
 	// overdue is a run that should have ended long ago though its agent is connected, "" for none (rule 21).
@@ -72,7 +73,7 @@ func (n *node) status() NodeStatus {
 		return NodeNotReady
 	case n.record.Scheduling == "cordoned":
 		return NodeCordoned
-	case n.record.Scheduling == "draining" || n.released != "":
+	case n.record.Scheduling == "draining" || n.released != "" || n.leaves != "":
 		return NodeDraining
 	}
 	return NodeReady
@@ -104,8 +105,8 @@ func (n *node) why(s *state) string {
 	case n.record.Definition == "":
 		return "no definition's condition is true; see `substrate node explain " + string(n.id) + "`"
 	}
-	if n.released != "" {
-		return "it is given up: " + n.released
+	if why := cmp.Or(n.released, n.leaves); why != "" {
+		return "it is given up: " + why
 	}
 	return n.record.Reason
 }

@@ -10,6 +10,7 @@ import (
 	"substrate/coordinator/grant"
 	"substrate/coordinator/provision"
 	"substrate/coordinator/sched"
+	"substrate/coordinator/spec"
 )
 
 // This file is the disk format: everything that the engine stores as JSON (keys.go tells where), besides the nouns of package coordinator,
@@ -279,7 +280,8 @@ type launchRecord struct {
 	Keys       []string                   `json:"keys"` // of the scheduler; a launch may bring more nodes than were asked for
 	Definition coordinator.DefinitionID   `json:"definition"`
 	Backend    backendID                  `json:"backend"`
-	Spec       string                     `json:"spec"` // digest of what is launched: the definition may change
+	Connection spec.Backend               `json:"connection"` // as it was: the configuration may lose it before the instance is gone
+	Spec       string                     `json:"spec"`       // digest of what is launched: the definition may change
 	Nodes      uint32                     `json:"nodes"`
 	For        []coordinator.AllocationID `json:"for"`
 	Since      time.Time                  `json:"since"`
@@ -297,8 +299,9 @@ type launchRecord struct {
 
 // backendID names a connection: "" is the only one of its kind.
 type backendID struct {
-	Kind string `json:"kind"`
-	Name string `json:"name,omitempty"`
+	Kind   string `json:"kind"`
+	Name   string `json:"name,omitempty"`
+	Target string `json:"target,omitempty"` // see spec.Backend.Target
 }
 
 // StatusEntry is a line of the status history, which every user may read. Entries are added, never changed.

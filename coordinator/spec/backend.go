@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,43 +14,43 @@ import (
 	"substrate/strictyaml"
 )
 
-// Backend is a named connection to a cloud or batch system. Fields of other kinds are zero.
+// Backend is a named connection to a cloud or batch system. Fields of other kinds are zero. Its JSON is what is stored with launches.
 type Backend struct {
-	Name string
-	Kind string
+	Name string `json:"name,omitempty"`
+	Kind string `json:"kind,omitempty"`
 
 	// slurm and pbs
-	Transport         Transport
-	ReadOnly          bool
-	CessationCommand  []string
-	PollInterval      *time.Duration // nil is the adapter's choice, like the next two
-	CredentialTTL     *time.Duration
-	Skew              *time.Duration
-	AllowSiteIdentity bool // pilots may run as the account that submits them
+	Transport         Transport      `json:"transport,omitzero"`
+	ReadOnly          bool           `json:"readOnly,omitempty"`
+	CessationCommand  []string       `json:"cessationCommand,omitempty"`
+	PollInterval      *time.Duration `json:"pollInterval,omitempty"` // nil is the adapter's choice, like the next two
+	CredentialTTL     *time.Duration `json:"credentialTTL,omitempty"`
+	Skew              *time.Duration `json:"skew,omitempty"`
+	AllowSiteIdentity bool           `json:"allowSiteIdentity,omitempty"` // pilots may run as the account that submits them
 
 	// clouds
-	Region         string
-	Project        string
-	Subscription   string
-	ResourceGroup  string
-	Compartment    string
-	Kubeconfig     string // path
-	Endpoint       string // URL; "" is the vendor's own
-	CredentialFile string // path; secrets never stand in the configuration
+	Region         string `json:"region,omitempty"`
+	Project        string `json:"project,omitempty"`
+	Subscription   string `json:"subscription,omitempty"`
+	ResourceGroup  string `json:"resourceGroup,omitempty"`
+	Compartment    string `json:"compartment,omitempty"`
+	Kubeconfig     string `json:"kubeconfig,omitempty"`     // path
+	Endpoint       string `json:"endpoint,omitempty"`       // URL; "" is the vendor's own
+	CredentialFile string `json:"credentialFile,omitempty"` // path; secrets never stand in the configuration
 }
 
 // Transport is how commands of a batch system are run: here, or on SSH's host.
 type Transport struct {
-	SSH *SSH
+	SSH *SSH `json:"ssh,omitempty"`
 }
 
 // SSH names a login node.
 type SSH struct {
-	Host       string
-	Port       uint16
-	User       string
-	KeyFile    string
-	KnownHosts string
+	Host       string `json:"host,omitempty"`
+	Port       uint16 `json:"port,omitempty"`
+	User       string `json:"user,omitempty"`
+	KeyFile    string `json:"keyFile,omitempty"`
+	KnownHosts string `json:"knownHosts,omitempty"`
 }
 
 // Implicit is the connection of a kind when the configuration names none: commands run
@@ -183,6 +184,16 @@ func (b Backend) target() []string {
 		t = append(t, fmt.Sprintf("%s@%s:%d", s.User, s.Host, s.Port))
 	}
 	return t
+}
+
+// Target tells connections to different places apart, and those to the same place not: "" is the one that is taken where nothing is said of it.
+func (b Backend) Target() string {
+	t := b.target()
+	if !slices.ContainsFunc(t, func(s string) bool { return s != "" }) {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(fmt.Sprintf("%q", t)))
+	return hex.EncodeToString(sum[:8])
 }
 
 // Fingerprint identifies the kind and the place that a definition points at: the
