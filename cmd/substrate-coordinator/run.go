@@ -43,7 +43,7 @@ type settings struct {
 
 	nodeLifetime  time.Duration
 	launchAddress string
-	pilotAgent    string
+	nodeAgent     string
 	proxies       []string
 	openID        openIDSettings
 }
@@ -78,7 +78,7 @@ func runCommand() *cobra.Command {
 	f.StringVar(&s.apiListen, "api-listen", "127.0.0.1:7440", "address of the API for users (gRPC and REST)")
 	f.StringVar(&s.agentListen, "agent-listen", ":7443", "address for the nodes' agents (mutual TLS)")
 	f.StringVar(&s.launchAddress, "launch-address", "", "host:port at which agents on launched nodes reach --agent-listen (default: the first --host, or this host's name, and its port)")
-	f.StringVar(&s.pilotAgent, "pilot-agent", "substrated", "the agent's program on nodes of a batch system: a path, or a name that is in PATH there")
+	f.StringVar(&s.nodeAgent, "node-agent", "substrated", "the agent's program on launched nodes, on a batch system's file system or in a cloud's image: a path, or a name that is in PATH there")
 	f.StringVar(&s.role, "role", roleOrchestrate, "orchestrate: run work on this cluster's nodes; federate: route it to registered clusters. It is for the cluster's whole life")
 	f.StringVar(&s.federation, "federation-listen", "", "address for a Federate (mutual TLS), as :7444; without it the cluster cannot be registered with one")
 	f.StringVar(&s.publicURL, "public-url", "", "where users reach this API; a Federate's clusters show it (default: https:// and the first --host, or this host's name)")

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -43,6 +44,7 @@ type Ask struct {
 	Tags     map[string]string
 	UserData []byte        // as the instance reads it, decoded
 	Lifetime time.Duration // the cloud ends it after that; 0: never
+	Params   string        // whatever else the call said: the same token with another is refused
 }
 
 // Instance is one that was made.
@@ -165,7 +167,7 @@ func (c *Cloud) Launch(a Ask) (Instance, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.settle()
-	what := fmt.Sprintf("%s %d %s", a.Type, a.Market, a.Zone)
+	what := strings.TrimSpace(fmt.Sprintf("%s %d %s %s", a.Type, a.Market, a.Zone, a.Params))
 	if s, ok := c.tokens[a.Token]; ok && a.Token != "" {
 		return c.repeated(s, what)
 	}
@@ -275,12 +277,23 @@ func (c *Cloud) List() []Instance {
 	var out []Instance
 	for _, id := range slices.Sorted(maps.Keys(c.instances)) {
 		i := c.instances[id]
-		if c.now().Sub(i.Launched) < c.opt.Appears || i.State == Gone && c.now().Sub(i.Ended) > time.Hour {
+		if c.hidden(i) || i.State == Gone && c.now().Sub(i.Ended) > time.Hour {
 			continue
 		}
 		out = append(out, *i)
 	}
 	return out
+}
+
+// hidden reports whether an instance is too new to be known everywhere.
+func (c *Cloud) hidden(i *Instance) bool { return c.now().Sub(i.Launched) < c.opt.Appears }
+
+// Hidden reports whether an instance exists and is in no list yet.
+func (c *Cloud) Hidden(id string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i, ok := c.instances[id]
+	return ok && c.hidden(i)
 }
 
 // Live is how many instances exist and cost something, whoever they belong to.

@@ -49,7 +49,7 @@ func newPBS(t *testing.T) *site {
 	t.Cleanup(s.tell)
 	s.Cluster = cluster.Start(t, cluster.Options{
 		Config: pbsConfig, CoordinatorEnv: append(p.Env(), "HOME="+home, "PATH="+strings.Join([]string{bin, p.Bin(), os.Getenv("PATH")}, ":")),
-		CoordinatorArgs: []string{"--pilot-agent", cluster.Program("substrated"), "--launch-address", "AGENTS"},
+		CoordinatorArgs: []string{"--node-agent", cluster.Program("substrated"), "--launch-address", "AGENTS"},
 	})
 	return s
 }

@@ -46,7 +46,7 @@ func newSlurm(t *testing.T) *site {
 	user := s.slurm.User
 	s.Cluster = cluster.Start(t, cluster.Options{
 		Config: slurmConfig, CoordinatorEnv: s.slurm.Env(), CoordinatorAs: &syscall.Credential{Uid: user.UID, Gid: user.GID, Groups: []uint32{user.GID}},
-		CoordinatorArgs: []string{"--pilot-agent", filepath.Join(home, "substrated"), "--launch-address", "AGENTS"},
+		CoordinatorArgs: []string{"--node-agent", filepath.Join(home, "substrated"), "--launch-address", "AGENTS"},
 	})
 	return s
 }

@@ -18,6 +18,7 @@ func launchChecks() []check {
 		{name: "launch/side by side", run: launchTogether},
 		{name: "launch/lost answer", needs: lose, run: launchLost},
 		{name: "launch/lost answer and a restart", needs: lose, run: launchLostRestart},
+		{name: "launch/after its end", run: launchOver},
 		{name: "launch/another id", run: launchOther},
 		{name: "launch/another type", run: launchOtherType},
 		{name: "launch/another cluster", run: launchOtherCluster},
@@ -113,6 +114,23 @@ func lost(s *session, restart bool) {
 	}
 	s.live(1)
 	s.running(again.Handle)
+}
+
+// launchOver: an id whose instance is over brings no other one, also when who asks does not know that it is over.
+func launchOver(s *session) {
+	r := s.request(1)
+	i := s.launch(r)
+	s.running(i.Handle)
+	s.release(i.Handle)
+	s.gone(i.Handle)
+	r.Again = true
+	for _, p := range []provision.Provisioner{s.p, s.a.Open(s.T, cluster)} {
+		again, err := p.Launch(s.ctx(), r)
+		if err == nil && (again.Handle != i.Handle || again.State < provision.StateEnding) {
+			s.Errorf("launched after its end it is %+v", again)
+		}
+	}
+	s.live(0)
 }
 
 func launchOther(s *session) {

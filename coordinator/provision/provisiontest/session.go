@@ -56,6 +56,22 @@ func (s *session) launch(r provision.Request) provision.Instance {
 	return i
 }
 
+// release asks for an end until that is accepted, as right after a launch not all of a provider may know the instance.
+func (s *session) release(h provision.Handle) {
+	s.Helper()
+	for range 30 {
+		err := s.p.Release(s.ctx(), h)
+		switch {
+		case err == nil, provision.FaultOf(err) == provision.FaultNotFound:
+			return
+		case !provision.FaultOf(err).Again():
+			s.Fatal(err)
+		}
+		s.pass()
+	}
+	s.Fatalf("%s cannot be released", h)
+}
+
 func (s *session) list() []provision.Instance { return s.listOf(s.p) }
 
 func (s *session) listOf(p provision.Provisioner) []provision.Instance {
