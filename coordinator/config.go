@@ -85,6 +85,13 @@ func (c *Config) DefinitionAnnotations(d *Definition) map[string]string {
 	return merged
 }
 
+// Names of devices, as nodes report them.
+const (
+	DeviceNVIDIA = "nvidia.com/gpu"
+	DeviceAMD    = "amd.com/gpu"
+	DeviceGaudi  = "habana.ai/gaudi"
+)
+
 // Hardware is what a definition or node offers. Estimated marks catalogue or generated data.
 type Hardware struct {
 	Cores     Cores

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"substrate/coordinator"
+	"substrate/coordinator/catalogue"
 	"substrate/coordinator/config"
 	"substrate/coordinator/config/fleet"
-	"substrate/coordinator/spec"
 	"substrate/proto/apiv1"
 )
 
@@ -235,7 +235,7 @@ func (a *app) suggestOffline(ctx context.Context, dir, file string) (*apiv1.Sugg
 	}
 	var taken []coordinator.DefinitionID
 	if file != "" {
-		catalogue, err := spec.EC2()
+		known, err := catalogue.Embedded()
 		if err != nil {
 			return nil, err
 		}
@@ -244,7 +244,7 @@ func (a *app) suggestOffline(ctx context.Context, dir, file string) (*apiv1.Sugg
 			return nil, err
 		}
 		var running *config.Checked
-		if running, _, err = a.parseConfig(file, data, catalogue); err != nil {
+		if running, _, err = a.parseConfig(file, data, known); err != nil {
 			return nil, err
 		}
 		if nodes, err = placed(ctx, running, nodes); err != nil {

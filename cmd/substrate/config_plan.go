@@ -13,9 +13,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"substrate/coordinator/catalogue"
 	"substrate/coordinator/config"
 	"substrate/coordinator/config/fleet"
-	"substrate/coordinator/spec"
 	"substrate/proto/apiv1"
 )
 
@@ -56,8 +56,8 @@ func (a *app) configPlanCommand() *cobra.Command {
 }
 
 // parseConfig reads a configuration file and prints what is wrong with it. warnings says whether to print those too.
-func (a *app) parseConfig(file string, data []byte, catalogue *spec.Catalogue) (*config.Checked, []*apiv1.Diagnostic, error) {
-	checked, ds := config.Parse(file, data, config.Options{EC2: catalogue})
+func (a *app) parseConfig(file string, data []byte, known *catalogue.Set) (*config.Checked, []*apiv1.Diagnostic, error) {
+	checked, ds := config.Parse(file, data, config.Options{Catalogues: known})
 	if checked == nil {
 		printDiagnostics(a.errOut, diagnosticsOf(ds))
 		return nil, nil, failf(exitFailed, "", "cannot use configuration %s: %s", file, counted(len(ds.Errors()), "error"))
@@ -66,11 +66,11 @@ func (a *app) parseConfig(file string, data []byte, catalogue *spec.Catalogue) (
 }
 
 func (a *app) planOffline(ctx context.Context, file string, data []byte, dir, runningFile string) (*apiv1.PlanConfigResponse, error) {
-	catalogue, err := spec.EC2()
+	known, err := catalogue.Embedded()
 	if err != nil {
 		return nil, err
 	}
-	checked, ds, err := a.parseConfig(file, data, catalogue)
+	checked, ds, err := a.parseConfig(file, data, known)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (a *app) planOffline(ctx context.Context, file string, data []byte, dir, ru
 		if err != nil {
 			return nil, err
 		}
-		if running, _, err = a.parseConfig(runningFile, old, catalogue); err != nil {
+		if running, _, err = a.parseConfig(runningFile, old, known); err != nil {
 			return nil, err
 		}
 		if nodes, err = placed(ctx, running, nodes); err != nil {

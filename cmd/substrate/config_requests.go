@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"substrate/coordinator"
+	"substrate/coordinator/catalogue"
 	"substrate/coordinator/config"
 	"substrate/coordinator/config/fleet"
 	"substrate/coordinator/inventory"
-	"substrate/coordinator/spec"
 	"substrate/coordinator/workflow"
 )
 
@@ -60,7 +60,7 @@ type testedNode struct {
 }
 
 func (a *app) testConfig(ctx context.Context, file, dir, request string, who coordinator.Owner) error {
-	catalogue, err := spec.EC2()
+	known, err := catalogue.Embedded()
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (a *app) testConfig(ctx context.Context, file, dir, request string, who coo
 	if err != nil {
 		return err
 	}
-	checked, _, err := a.parseConfig(file, data, catalogue)
+	checked, _, err := a.parseConfig(file, data, known)
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"substrate/coordinator/catalogue"
 	"substrate/coordinator/config"
-	"substrate/coordinator/spec"
 	"substrate/coordinator/workflow"
 	"substrate/proto/apiv1"
 	"substrate/strictyaml"
@@ -22,12 +22,12 @@ func (a *app) configValidateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			catalogue, err := spec.EC2()
+			known, err := catalogue.Embedded()
 			if err != nil {
 				return err
 			}
 			file := fileName(args[0])
-			_, ds := config.Parse(file, data, config.Options{EC2: catalogue, Federate: federate})
+			_, ds := config.Parse(file, data, config.Options{Catalogues: known, Federate: federate})
 			return a.verdict("use configuration "+file, file, diagnosticsOf(ds))
 		},
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/catalogue"
 	"substrate/coordinator/spec"
 	"substrate/expr"
 	"substrate/strictyaml"
@@ -25,9 +26,9 @@ const MaxDefinitions = 100_000
 
 // Options say where the configuration is to be used.
 type Options struct {
-	// EC2 expands wildcards and prices instances. Nil is the embedded snapshot, parsed anew
-	// for each call; a caller that parses often keeps spec.EC2's result.
-	EC2 *spec.Catalogue
+	// Catalogues expand wildcards, price instances and say what they have. Nil is what is built in, parsed anew
+	// for each call; a caller that parses often keeps catalogue.Embedded's result.
+	Catalogues *catalogue.Set
 	// Federate stores definitions without using them.
 	Federate bool
 	// Previous lends its compiled expressions to those of the same text; nil has none.
@@ -116,9 +117,9 @@ func parse(file string, data []byte, opt Options, comp *compiler) (*Checked, str
 		return nil, ds
 	}
 	sum := sha256.Sum256(data)
-	if opt.EC2 == nil {
+	if opt.Catalogues == nil {
 		var err error
-		if opt.EC2, err = spec.EC2(); err != nil {
+		if opt.Catalogues, err = catalogue.Embedded(); err != nil {
 			return nil, strictyaml.Diagnostics{{Code: "catalogue", File: file, Message: err.Error()}}
 		}
 	}
@@ -141,7 +142,7 @@ type parser struct {
 	window   strictyaml.Value
 	priority strictyaml.Value
 	drafts   []*draft
-	matched  map[string][]spec.Type // by pattern: the catalogue is searched once for each
+	matched  map[string][]catalogue.Type // by kind and pattern: the catalogue is searched once for each
 }
 
 func (p *parser) root(v strictyaml.Value) {

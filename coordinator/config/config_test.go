@@ -14,15 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"substrate/coordinator"
+	"substrate/coordinator/catalogue"
 	"substrate/coordinator/spec"
 	"substrate/strictyaml"
 )
 
 var update = flag.Bool("update", false, "rewrite the expected part of testdata")
 
-func ec2(t testing.TB) *spec.Catalogue {
+func ec2(t testing.TB) *catalogue.Set {
 	t.Helper()
-	c, err := spec.EC2()
+	c, err := catalogue.Embedded()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func TestStories(t *testing.T) {
 		for i := 0; i+1 < len(ar.Files); i += 2 {
 			in, want := ar.Files[i], &ar.Files[i+1]
 			t.Run(strings.TrimSuffix(filepath.Base(f), ".txtar")+"/"+in.Name, func(t *testing.T) {
-				c, ds := Parse("c.yaml", in.Data, Options{EC2: catalogue, Federate: strings.HasPrefix(in.Name, "federate")})
+				c, ds := Parse("c.yaml", in.Data, Options{Catalogues: catalogue, Federate: strings.HasPrefix(in.Name, "federate")})
 				if (c == nil) != (ds.Err() != nil) {
 					t.Fatalf("a result exactly when there is no error: %v", ds)
 				}
@@ -73,7 +74,7 @@ func describe(c *Checked, ds strictyaml.Diagnostics) string {
 	if c == nil {
 		return b.String()
 	}
-	plain, _ := Parse("", []byte("{}"), Options{EC2: &spec.Catalogue{}})
+	plain, _ := Parse("", []byte("{}"), Options{Catalogues: &catalogue.Set{}})
 	show := func(name string, v, absent any) { // what differs from the defaults
 		text, err := json.Marshal(v)
 		other, _ := json.Marshal(absent)
@@ -173,7 +174,7 @@ func TestExpansion(t *testing.T) {
 		!nano.Spec.(spec.AWS).Spot || *nano.CostPerHour != 0.0052 || !nano.Hardware.Estimated {
 		t.Errorf("%+v", nano)
 	}
-	if *p5.CostPerHour != 70 || p5.Hardware.Devices[spec.DeviceNVIDIA] != 8 {
+	if *p5.CostPerHour != 70 || p5.Hardware.Devices[coordinator.DeviceNVIDIA] != 8 {
 		t.Errorf("%+v", p5)
 	}
 	if c.Policies["z-t3.nano"] != c.Policies["fixed"] || c.Policies["fixed"] == nil {
@@ -187,6 +188,28 @@ func TestExpansion(t *testing.T) {
 	}
 	if b, ok := c.BackendOf("fixed"); !ok || b.Kind != spec.KindAWS || b.Name != "" {
 		t.Errorf("%+v", b)
+	}
+}
+
+// TestOtherCatalogues: what is known of a type of other kinds, and what the text itself says.
+func TestOtherCatalogues(t *testing.T) {
+	c, ds := Parse("c.yaml", []byte(`definitions:
+  - {id: h100, provisioner: coreweave, provisionerSpec: {instanceType: gd-8xh100ib-i128, costPerHour: 15.5}}
+  - {id: new, provisioner: coreweave, provisionerSpec: {instanceType: gd-8xb900}}
+  - {id: flex, provisioner: oci, provisionerSpec: {shape: VM.Standard.E4.Flex, ocpus: 4, memory: 64GiB}}
+`), Options{})
+	if c == nil {
+		t.Fatal(ds)
+	}
+	defs := c.Config.Definitions
+	if h := defs[0].Hardware; h == nil || h.Cores != 64 || h.Devices[coordinator.DeviceNVIDIA] != 8 || *defs[0].CostPerHour != 15.5 {
+		t.Errorf("h100: %+v", h)
+	}
+	if defs[1].Hardware != nil || defs[1].CostPerHour != nil {
+		t.Errorf("a type that nobody knows: %+v", defs[1])
+	}
+	if h := defs[2].Hardware; h == nil || h.Cores != 4 || h.Memory >= 61<<30 || h.Memory < 60<<30 || !h.Estimated {
+		t.Errorf("flex: %+v", h)
 	}
 }
 
@@ -295,7 +318,7 @@ func TestTenThousandDefinitions(t *testing.T) {
 	in := manyDefinitions(10_000, "true")
 	catalogue := ec2(t)
 	before := processorTime(t)
-	c, ds := Parse("c.yaml", in, Options{EC2: catalogue})
+	c, ds := Parse("c.yaml", in, Options{Catalogues: catalogue})
 	d := processorTime(t) - before
 	if c == nil || len(c.Config.Definitions) != 10_000 || len(c.Conditions) != 10_000 {
 		t.Fatal(ds)
@@ -320,7 +343,7 @@ func BenchmarkParse10000(b *testing.B) {
 	b.SetBytes(int64(len(in)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if c, ds := Parse("c.yaml", in, Options{EC2: catalogue}); c == nil {
+		if c, ds := Parse("c.yaml", in, Options{Catalogues: catalogue}); c == nil {
 			b.Fatal(ds)
 		}
 	}
@@ -333,7 +356,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("backends: [{name: a, kind: pbs}]\ndefinitions: [{id: '${', provisioner: pbs, provisionerSpec: {cpu: 1, memory: 1GiB}}]\n"))
 	catalogue := ec2(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
-		c, ds := Parse("f.yaml", data, Options{EC2: catalogue})
+		c, ds := Parse("f.yaml", data, Options{Catalogues: catalogue})
 		if (c == nil) != (ds.Err() != nil) {
 			t.Fatalf("a result exactly when there is no error: %v", ds)
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"substrate/coordinator"
+	"substrate/coordinator/catalogue"
 	"substrate/coordinator/spec"
 	"substrate/strictyaml"
 )
@@ -44,7 +45,7 @@ func (p *parser) definitions(v strictyaml.Value) {
 		return
 	}
 	p.drafts = make([]*draft, 0, len(list))
-	p.matched = map[string][]spec.Type{}
+	p.matched = map[string][]catalogue.Type{}
 	p.out.Places = map[coordinator.DefinitionID]Place{}
 	p.out.backendOf = map[coordinator.DefinitionID]spec.Backend{}
 	first := make(map[coordinator.DefinitionID]*draft, len(list))
@@ -261,36 +262,44 @@ func (p *parser) finish(d *draft, t instance) coordinator.Definition {
 	return def
 }
 
-// types lists what the spec's type name stands for; one nameless entry for other kinds.
+// types lists what the spec's type name stands for; one nameless entry for kinds without types.
 func (p *parser) types(d *draft) ([]instance, bool) {
 	s := d.spec
-	one := []instance{{name: s.Type, hardware: s.Hardware, cost: s.CostPerHour}}
+	known := p.opt.Catalogues.Of(s.Kind)
 	switch {
 	case s.TypeKey == "":
-		return one, true
+		return []instance{{hardware: s.Hardware, cost: s.CostPerHour}}, true
 	case s.Type == "":
 		return nil, false // reported already
-	case s.Kind == spec.KindAWS:
-		return p.ec2Types(d)
-	case !spec.Wildcard(s.Type):
-		return one, true
+	case known != nil && known.Complete():
+		return p.listed(d, known)
+	case spec.Wildcard(s.Type):
+		s.TypeValue.Report(strictyaml.SeverityError, "wildcard",
+			fmt.Sprintf("there is no catalogue of %s types to expand %s", s.Kind, s.Type), "name one exact type for each definition")
+		return nil, false
 	}
-	s.TypeValue.Report(strictyaml.SeverityError, "wildcard",
-		fmt.Sprintf("there is no catalogue of %s types to expand %s", s.Kind, s.Type), "name one exact type for each definition")
-	return nil, false
+	t := catalogue.Type{Name: s.Type}
+	if known != nil {
+		if listed, ok := known.Type(s.Type); ok {
+			t = listed
+		}
+	}
+	return []instance{instanceOf(s, t)}, true
 }
 
-func (p *parser) ec2Types(d *draft) ([]instance, bool) {
+// listed lists the types of a complete catalogue that a spec names.
+func (p *parser) listed(d *draft, known *catalogue.Catalogue) ([]instance, bool) {
 	s := d.spec
-	found, ok := p.matched[s.Type]
+	pattern := s.Kind + " " + s.Type
+	found, ok := p.matched[pattern]
 	if !ok {
-		found = p.opt.EC2.Match(s.Type)
-		p.matched[s.Type] = found
+		found = known.Match(s.Type)
+		p.matched[pattern] = found
 	}
 	wild := spec.Wildcard(s.Type)
 	hint := ""
 	if len(found) == 0 {
-		if near := p.opt.EC2.Nearest(s.Type, 5); len(near) > 0 {
+		if near := known.Nearest(s.Type, 5); len(near) > 0 {
 			hint = "the nearest are " + strings.Join(near, ", ")
 		}
 	}
@@ -301,7 +310,7 @@ func (p *parser) ec2Types(d *draft) ([]instance, bool) {
 	case len(found) == 0:
 		// A type may be newer than the catalogue: its hardware is unknown until it reports.
 		p.warn(s.TypeValue, LintUnknownType, "the catalogue does not know the instance type "+s.Type, hint)
-		return []instance{{name: s.Type, cost: s.CostPerHour}}, true
+		return []instance{instanceOf(s, catalogue.Type{Name: s.Type})}, true
 	case wild && !strings.Contains(d.def.Configured, "${spec."+s.TypeKey+"}"):
 		d.id.Report(strictyaml.SeverityError, "wildcard",
 			fmt.Sprintf("%s stands for %d types, but the id has no place for their names", s.Type, len(found)),
@@ -310,12 +319,23 @@ func (p *parser) ec2Types(d *draft) ([]instance, bool) {
 	}
 	out := make([]instance, len(found))
 	for i, t := range found {
-		out[i] = instance{name: t.Name, hardware: t.Hardware(), cost: s.CostPerHour}
-		if out[i].cost == nil {
-			out[i].cost = t.CostPerHour
-		}
+		out[i] = instanceOf(s, t)
 	}
 	return out, true
+}
+
+// instanceOf is one expansion: what the text says goes before the catalogue.
+func instanceOf(s *spec.Decoded, t catalogue.Type) instance {
+	i := instance{name: t.Name, hardware: t.Hardware(), cost: s.CostPerHour}
+	if s.Hardware != nil {
+		bought := *s.Hardware
+		bought.Memory = catalogue.Usable(bought.Memory, t.BareMetal)
+		i.hardware = &bought
+	}
+	if i.cost == nil {
+		i.cost = t.CostPerHour
+	}
+	return i
 }
 
 // id replaces the placeholders of a definition's id and checks the result.

@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"substrate/coordinator/spec"
+	"substrate/coordinator/catalogue"
 )
 
 // placeOf is the line and column, in characters, of the one place where the text stands.
@@ -61,7 +61,7 @@ func TestPlacesInTexts(t *testing.T) {
 	for name, text := range tests {
 		for _, ends := range []string{"\n", "\r\n"} {
 			file := strings.ReplaceAll(head+text, "\n", ends)
-			c, ds := Parse("c.yaml", []byte(file), Options{EC2: &spec.Catalogue{}})
+			c, ds := Parse("c.yaml", []byte(file), Options{Catalogues: &catalogue.Set{}})
 			line, column := placeOf(t, file, "bogus")
 			if c != nil || len(ds) != 1 || ds[0].Code != "expression" || ds[0].Line != line || ds[0].Column != column {
 				t.Errorf("%s, ends %q: %v, want %d:%d", name, ends, ds, line, column)
@@ -102,7 +102,7 @@ func TestPlacesInAnyBlock(t *testing.T) {
 			b.WriteString("\n")
 		}
 		file := b.String()
-		_, ds := Parse("c.yaml", []byte(file), Options{EC2: &spec.Catalogue{}})
+		_, ds := Parse("c.yaml", []byte(file), Options{Catalogues: &catalogue.Set{}})
 		line, column := placeOf(t, file, "bogus")
 		if errs := ds.Errors(); len(errs) != 1 || errs[0].Line != line || errs[0].Column != column {
 			t.Fatalf("%v, want %d:%d in\n%s", ds, line, column, file)

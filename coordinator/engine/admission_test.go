@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"substrate/coordinator"
+	"substrate/coordinator/catalogue"
 	"substrate/coordinator/config"
 	"substrate/coordinator/grant"
 	"substrate/coordinator/sched"
-	"substrate/coordinator/spec"
 	"substrate/coordinator/store"
 )
 
@@ -206,12 +206,12 @@ func threadTime(b *testing.B) time.Duration {
 
 // BenchmarkSetConfig is from the file's bytes to the answer: parsed, checked, stored, published.
 func BenchmarkSetConfig(b *testing.B) {
-	ec2, err := spec.EC2()
+	ec2, err := catalogue.Embedded()
 	if err != nil {
 		b.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"expanded": expandedConfig(len(ec2.Match("*")), 10_000), "distinct": distinctConfig(10_000),
+		"expanded": expandedConfig(len(ec2.Of("aws").Match("*")), 10_000), "distinct": distinctConfig(10_000),
 	} {
 		b.Run(name, func(b *testing.B) {
 			c := newCluster(b, store.NewMemory())
@@ -226,11 +226,11 @@ func BenchmarkSetConfig(b *testing.B) {
 
 // TestExpandedDefinitionsAreSmall: what ten thousand expanded definitions keep in memory, worked out.
 func TestExpandedDefinitionsAreSmall(t *testing.T) {
-	ec2, err := spec.EC2()
+	ec2, err := catalogue.Embedded()
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := []byte(expandedConfig(len(ec2.Match("*")), 10_000))
+	text := []byte(expandedConfig(len(ec2.Of("aws").Match("*")), 10_000))
 	heap := func() uint64 {
 		var m runtime.MemStats
 		runtime.GC()
@@ -239,7 +239,7 @@ func TestExpandedDefinitionsAreSmall(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before := heap()
-	checked, ds := config.Parse("c.yaml", text, config.Options{EC2: ec2})
+	checked, ds := config.Parse("c.yaml", text, config.Options{Catalogues: ec2})
 	if checked == nil {
 		t.Fatal(ds)
 	}

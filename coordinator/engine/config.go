@@ -105,7 +105,7 @@ func activate(checked *config.Checked) *activeConfig {
 
 // parse checks a configuration file. previous lends its compiled expressions.
 func (e *Engine) parse(file string, yaml []byte, previous *config.Checked) (*config.Checked, strictyaml.Diagnostics) {
-	return config.Parse(file, yaml, config.Options{EC2: e.ec2, Previous: previous, Federate: e.opt.Federate})
+	return config.Parse(file, yaml, config.Options{Catalogues: e.catalogues, Previous: previous, Federate: e.opt.Federate})
 }
 
 // costOf puts unknown costs last.

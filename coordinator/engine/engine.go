@@ -14,8 +14,8 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
+	"substrate/coordinator/catalogue"
 	"substrate/coordinator/logs"
-	"substrate/coordinator/spec"
 	"substrate/coordinator/store"
 )
 
@@ -78,7 +78,7 @@ type Engine struct {
 	sessions     sessions
 	credentials  credentials
 	peers        peers
-	ec2          *spec.Catalogue
+	catalogues   *catalogue.Set
 	ca           *auth.CA  // never changes
 	nextPass     time.Time // no scheduling pass before: passes take at most a fifth of the loop's time
 	lastTurn     time.Time // end of the last turn
@@ -129,7 +129,7 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 		events:   newEventRing(opt.RetainedEvents),
 	}
 	var err error
-	if e.ec2, err = spec.EC2(); err != nil {
+	if e.catalogues, err = catalogue.Embedded(); err != nil {
 		return nil, err
 	}
 	if err := e.reload(ctx); err != nil {

@@ -1,5 +1,5 @@
 // Package spec decodes the provisionerSpec and the backend connection of each kind of
-// provisioner and knows the EC2 types by heart. It does no I/O and links no vendor's SDK.
+// provisioner. It knows no cloud's types, does no I/O and links no vendor's SDK.
 package spec
 
 import (
@@ -137,7 +137,7 @@ type Decoded struct {
 	CostPerHour *float64 // as written; nil leaves it to the catalogue
 	// Condition is the place of a static condition.
 	Condition strictyaml.Value
-	// Hardware is what the text itself says about a node, nil when it says nothing.
+	// Hardware is what the text itself says about a node, nil when it says nothing: with clouds, what was bought, of which a node sees less.
 	Hardware *coordinator.Hardware
 
 	place  map[string]string // single values, for ${spec.KEY}
@@ -353,7 +353,7 @@ func (d *Decoded) oci(o *strictyaml.Object) {
 	}
 	if flexible && ocpus != nil && memory != nil && *ocpus >= 1 {
 		d.Hardware = &coordinator.Hardware{Cores: coordinator.Cores(*ocpus), Threads: uint32(*ocpus),
-			Memory: Usable(*memory, false), Estimated: true}
+			Memory: *memory, Estimated: true}
 	}
 	d.target = []string{s.Shape, s.Compartment, s.AvailabilityDomain}
 	d.Spec = s
@@ -373,7 +373,6 @@ func given[T any](v strictyaml.Value, read strictyaml.Reader[T]) *T {
 
 func (d *Decoded) coreweave(o *strictyaml.Object) {
 	s := CoreWeave{InstanceType: d.typeName(o, "instanceType")}
-	d.Hardware = coreweaveHardware(s.InstanceType)
 	d.target = []string{s.InstanceType}
 	d.Spec = s
 }
@@ -403,7 +402,7 @@ func (d *Decoded) batch(o *strictyaml.Object, cpu *coordinator.Cores, memory *co
 	// thread per core is the least that cpu can mean.
 	d.Hardware = &coordinator.Hardware{Cores: *cpu, Threads: uint32(*cpu), Memory: *memory}
 	if *gpus > 0 {
-		d.Hardware.Devices = map[string]uint32{DeviceNVIDIA: *gpus}
+		d.Hardware.Devices = map[string]uint32{coordinator.DeviceNVIDIA: *gpus}
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"substrate/coordinator"
+	"substrate/coordinator/catalogue"
 	"substrate/coordinator/config"
-	"substrate/coordinator/spec"
 )
 
 const file = `
@@ -25,11 +25,11 @@ definitions:
 
 func checked(t testing.TB, yaml string) *config.Checked {
 	t.Helper()
-	ec2, err := spec.EC2()
+	ec2, err := catalogue.Embedded()
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, diags := config.Parse("cluster.yaml", []byte(yaml), config.Options{EC2: ec2})
+	c, diags := config.Parse("cluster.yaml", []byte(yaml), config.Options{Catalogues: ec2})
 	if c == nil {
 		t.Fatal(diags)
 	}

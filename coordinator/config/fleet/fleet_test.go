@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"substrate/coordinator"
+	"substrate/coordinator/catalogue"
 	"substrate/coordinator/config"
-	"substrate/coordinator/spec"
 	"substrate/expr"
 	"substrate/hwinfo"
 )
@@ -131,7 +131,7 @@ func plant(seed uint64, n int) planted {
 
 func parse(t testing.TB, text string) *config.Checked {
 	t.Helper()
-	c, ds := config.Parse("c.yaml", []byte(text), config.Options{EC2: &spec.Catalogue{}})
+	c, ds := config.Parse("c.yaml", []byte(text), config.Options{Catalogues: &catalogue.Set{}})
 	if c == nil {
 		t.Fatal(ds)
 	}

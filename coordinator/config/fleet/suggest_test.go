@@ -9,14 +9,14 @@ import (
 	"pgregory.net/rapid"
 
 	"substrate/coordinator"
+	"substrate/coordinator/catalogue"
 	"substrate/coordinator/config"
-	"substrate/coordinator/spec"
 )
 
 // TestSuggestedDefinitionsHold: whatever the fleet, the draft is a configuration without errors, and each of its
 // conditions is true on exactly the nodes that it is for.
 func TestSuggestedDefinitionsHold(t *testing.T) {
-	catalogue := &spec.Catalogue{}
+	catalogue := &catalogue.Set{}
 	rapid.Check(t, func(t *rapid.T) {
 		var nodes []Node
 		for i := range rapid.IntRange(0, 14).Draw(t, "nodes") {
@@ -43,7 +43,7 @@ func TestSuggestedDefinitionsHold(t *testing.T) {
 			nodes = append(nodes, n)
 		}
 		s := Suggest(nodes, []coordinator.DefinitionID{"intel-40c-192g"})
-		c, ds := config.Parse("draft.yaml", []byte(s.YAML), config.Options{EC2: catalogue})
+		c, ds := config.Parse("draft.yaml", []byte(s.YAML), config.Options{Catalogues: catalogue})
 		if c == nil || len(ds.Warnings()) > 0 {
 			t.Fatalf("%v\n%s", ds, s.YAML)
 		}

@@ -1,30 +1,16 @@
-package spec
+// Package catalogue knows what clouds say of their instance types, and estimates from it what a node of a type will have. It asks nobody, keeps
+// nothing that nodes have reported, and knows no definition.
+package catalogue
 
 import (
-	_ "embed"
-	"encoding/csv"
 	"fmt"
-	"io"
+	"maps"
 	"slices"
 	"sort"
-	"strconv"
 	"strings"
 
 	"substrate/coordinator"
 	"substrate/strictyaml"
-)
-
-// ec2Facts is the snapshot of the EC2 catalogue; see the file's header line for its columns.
-// It is written once, by the compiler.
-//
-//go:embed ec2.tsv
-var ec2Facts string
-
-// Names of devices, as nodes report them.
-const (
-	DeviceNVIDIA = "nvidia.com/gpu"
-	DeviceAMD    = "amd.com/gpu"
-	DeviceGaudi  = "habana.ai/gaudi"
 )
 
 // Type is what a catalogue says about one instance type. A nil pointer is unknown.
@@ -38,123 +24,56 @@ type Type struct {
 	GPUVendor      string
 	GPUs           *uint32  // logical: a fraction of a GPU is one device
 	CostPerHour    *float64 // USD, on demand, us-east-1
-	Shortfall      *coordinator.Bytes
+	Shortfall      *coordinator.Bytes // of Memory, as measured on such a node
+	Seen           *coordinator.Bytes // what such a node had, as it said itself
 	BareMetal      bool
 	UsageClasses   []string // on-demand, spot, capacity-block
 }
 
 // Catalogue knows the types of one cloud. It does not change.
 type Catalogue struct {
-	types []Type // by name
-	names []string
+	types    []Type // by name
+	names    []string
+	complete bool
 }
 
-// EC2 parses the embedded snapshot; a caller does so once and keeps the result.
-func EC2() (*Catalogue, error) { return parseCatalogue(strings.NewReader(ec2Facts)) }
+// Complete reports whether it lists all types of its cloud, so that a pattern stands for all that it matches and a miss is worth a word.
+func (c *Catalogue) Complete() bool { return c.complete }
 
-func parseCatalogue(r io.Reader) (*Catalogue, error) {
-	cr := csv.NewReader(r)
-	cr.Comma, cr.LazyQuotes, cr.ReuseRecord = '\t', true, true
-	header, err := cr.Read()
+// Set holds the catalogues by the kind of definitions that are for them. It does not change; nil is empty.
+type Set struct{ of map[string]*Catalogue }
+
+// NewSet makes a set of catalogues by kind.
+func NewSet(of map[string]*Catalogue) *Set { return &Set{of: maps.Clone(of)} }
+
+// Embedded is what is built in, parsed anew each time: a caller keeps the result.
+func Embedded() (*Set, error) {
+	ec2, err := EC2()
 	if err != nil {
-		return nil, fmt.Errorf("cannot read catalogue: %w", err)
+		return nil, err
 	}
-	column := make(map[string]int, len(header))
-	for i, name := range header {
-		column[name] = i
+	return NewSet(map[string]*Catalogue{"aws": ec2, "coreweave": CoreWeave()}), nil
+}
+
+// Of is the catalogue for definitions of a kind, nil when there is none.
+func (s *Set) Of(kind string) *Catalogue {
+	if s == nil {
+		return nil
 	}
-	for _, name := range []string{"type", "vcpus", "cores", "threads_per_core", "memory_mib", "architectures", "gpu_manufacturer",
-		"gpu_count", "gpu_logical_count", "bare_metal", "usage_classes", "usd_per_hour_us_east_1", "node_memory_shortfall_bytes_2023"} {
-		if _, ok := column[name]; !ok {
-			return nil, fmt.Errorf("cannot read catalogue: the column %s is missing", name)
-		}
-	}
-	c := &Catalogue{}
-	for len(c.types) < 100_000 {
-		rec, err := cr.Read()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("cannot read catalogue: %w", err)
-		}
-		t, err := parseType(func(name string) string { return rec[column[name]] })
-		if err != nil {
-			return nil, err
-		}
-		c.types = append(c.types, t)
-	}
-	slices.SortFunc(c.types, func(a, b Type) int { return strings.Compare(a.Name, b.Name) })
+	return s.of[kind]
+}
+
+// add puts types in order of their names.
+func (c *Catalogue) add(types []Type) error {
+	c.types = slices.SortedFunc(slices.Values(types), func(a, b Type) int { return strings.Compare(a.Name, b.Name) })
+	c.names = make([]string, 0, len(types))
 	for i, t := range c.types {
 		if i > 0 && c.names[i-1] == t.Name {
-			return nil, fmt.Errorf("cannot read catalogue: the type %s is listed twice", t.Name)
+			return fmt.Errorf("cannot read catalogue: the type %s is listed twice", t.Name)
 		}
 		c.names = append(c.names, t.Name)
 	}
-	return c, nil
-}
-
-func parseType(field func(string) string) (Type, error) {
-	t := Type{Name: strings.Clone(field("type")), GPUVendor: strings.Clone(field("gpu_manufacturer"))}
-	var failed error
-	number := func(name string) *uint64 {
-		s := field(name)
-		if s == "" || failed != nil {
-			return nil
-		}
-		n, err := strconv.ParseUint(s, 10, 63)
-		if err != nil {
-			failed = fmt.Errorf("cannot read catalogue: type %s, column %s: %q is not a whole number", t.Name, name, s)
-			return nil
-		}
-		return &n
-	}
-	count := func(name string) *uint32 {
-		n := number(name)
-		if n == nil || *n > 1<<31 {
-			return nil
-		}
-		c := uint32(*n)
-		return &c
-	}
-	t.VCPUs, t.Cores, t.ThreadsPerCore = count("vcpus"), count("cores"), count("threads_per_core")
-	if m := number("memory_mib"); m != nil && *m < 1<<40 {
-		b := coordinator.Bytes(*m << 20)
-		t.Memory = &b
-	}
-	if t.GPUs = count("gpu_logical_count"); t.GPUs == nil {
-		t.GPUs = count("gpu_count")
-	}
-	if s := number("node_memory_shortfall_bytes_2023"); s != nil {
-		b := coordinator.Bytes(*s)
-		t.Shortfall = &b
-	}
-	if s := field("usd_per_hour_us_east_1"); s != "" && failed == nil {
-		p, err := strconv.ParseFloat(s, 64)
-		if err != nil {
-			return Type{}, fmt.Errorf("cannot read catalogue: type %s: %q is not a price", t.Name, s)
-		}
-		t.CostPerHour = &p
-	}
-	t.Arch = goArch(field("architectures"))
-	t.BareMetal = strings.EqualFold(field("bare_metal"), "true")
-	if s := field("usage_classes"); s != "" {
-		t.UsageClasses = strings.Split(strings.Clone(s), ",")
-	}
-	return t, failed
-}
-
-// goArch turns EC2's list of architectures into Go's name of the widest.
-func goArch(list string) string {
-	for _, a := range strings.Split(list, ",") {
-		switch strings.TrimSuffix(a, "_mac") {
-		case "x86_64":
-			return "amd64"
-		case "arm64":
-			return "arm64"
-		}
-	}
-	return ""
+	return nil
 }
 
 // Len is the number of types.
@@ -171,13 +90,14 @@ func (c *Catalogue) Type(name string) (Type, bool) {
 
 // Match lists the types that a pattern names, by name. * is any text and ? any character.
 func (c *Catalogue) Match(pattern string) []Type {
-	if !Wildcard(pattern) {
+	end := strings.IndexAny(pattern, "*?")
+	if end < 0 {
 		if t, ok := c.Type(pattern); ok {
 			return []Type{t}
 		}
 		return nil
 	}
-	prefix := pattern[:strings.IndexAny(pattern, "*?")]
+	prefix := pattern[:end]
 	var out []Type
 	for i := sort.SearchStrings(c.names, prefix); i < len(c.types) && strings.HasPrefix(c.names[i], prefix); i++ {
 		if globMatch(pattern, c.names[i]) {
@@ -189,7 +109,7 @@ func (c *Catalogue) Match(pattern string) []Type {
 
 // Nearest lists the names, or for a wildcard the families, that are closest to a miss.
 func (c *Catalogue) Nearest(pattern string, n int) []string {
-	if !Wildcard(pattern) {
+	if !strings.ContainsAny(pattern, "*?") {
 		if near := strictyaml.Nearest(pattern, c.names, n); len(near) > 0 {
 			return near
 		}
@@ -252,6 +172,9 @@ func (t Type) Hardware() *coordinator.Hardware {
 	if t.Shortfall != nil && *t.Shortfall > 0 && *t.Shortfall < *t.Memory {
 		h.Memory = *t.Memory - *t.Shortfall
 	}
+	if t.Seen != nil {
+		h.Memory = *t.Seen
+	}
 	if name := deviceName(t.GPUVendor); name != "" && t.GPUs != nil && *t.GPUs > 0 {
 		h.Devices = map[string]uint32{name: *t.GPUs}
 	}
@@ -261,11 +184,11 @@ func (t Type) Hardware() *coordinator.Hardware {
 func deviceName(vendor string) string {
 	switch strings.ToLower(vendor) {
 	case "nvidia":
-		return DeviceNVIDIA
+		return coordinator.DeviceNVIDIA
 	case "amd":
-		return DeviceAMD
+		return coordinator.DeviceAMD
 	case "habana":
-		return DeviceGaudi
+		return coordinator.DeviceGaudi
 	}
 	return ""
 }
