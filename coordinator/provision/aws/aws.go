@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/config"
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 
+	"substrate/coordinator/catalogue"
 	"substrate/coordinator/provision"
 	"substrate/coordinator/provision/cloud"
 	"substrate/coordinator/spec"
@@ -25,7 +26,7 @@ type Options struct {
 	Backend    spec.Backend
 	Cluster    string // id of this cluster: instances of another one are not ours
 	Agent      cloud.Agent
-	Catalogue  *spec.Catalogue // of EC2's types; nil: the one that is built in
+	Catalogue  *catalogue.Catalogue // of EC2's types; nil: the one that is built in
 	Now        func() time.Time
 	Log        *slog.Logger
 	HTTPClient aws.HTTPClient // nil: the SDK's
@@ -116,7 +117,7 @@ func New(ctx context.Context, o Options) (*Provisioner, error) {
 		return fail("it has no region: write `region` in the configuration's backend, or set AWS_REGION for the coordinator")
 	}
 	if o.Catalogue == nil {
-		if o.Catalogue, err = spec.EC2(); err != nil {
+		if o.Catalogue, err = catalogue.EC2(); err != nil {
 			return fail("%w", err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2/types"
 
 	"substrate/coordinator"
+	"substrate/coordinator/catalogue"
 	"substrate/coordinator/provision"
 	"substrate/coordinator/spec"
 )
@@ -32,7 +33,7 @@ const (
 type market struct {
 	zones  map[string][]string // of each type that is offered, sorted
 	zoned  time.Time
-	types  map[string]spec.Type // those that the catalogue does not know
+	types  map[string]catalogue.Type // those that the catalogue does not know
 	typed  time.Time
 	spots  map[string]map[string]float64 // by type and zone, USD per hour
 	priced time.Time
@@ -111,7 +112,7 @@ func (p *Provisioner) offer(d *coordinator.Definition, m *market) provision.Offe
 
 // cost is the configuration's where that says something of its own, else what the cloud asks; nil is unknown. The configuration takes the
 // catalogue's price for a type without one, which is right for its region and for on-demand alone.
-func (p *Provisioner) cost(d *coordinator.Definition, s spec.AWS, typ spec.Type, m *market) *float64 {
+func (p *Provisioner) cost(d *coordinator.Definition, s spec.AWS, typ catalogue.Type, m *market) *float64 {
 	if own := d.CostPerHour; own != nil && *own > 0 && (typ.CostPerHour == nil || *own != *typ.CostPerHour) {
 		return own
 	}
@@ -172,7 +173,7 @@ func (p *Provisioner) askTypes(ctx context.Context, m *market, wanted map[string
 	}
 	found := maps.Clone(m.types)
 	if found == nil {
-		found = map[string]spec.Type{}
+		found = map[string]catalogue.Type{}
 	}
 	m.typed = p.now()
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(missing)), filterValues) {
@@ -194,8 +195,8 @@ func (p *Provisioner) askTypes(ctx context.Context, m *market, wanted map[string
 }
 
 // typeOf is a type as the catalogue would have it. The names of GPUs are the vendor's and no device's: they are left out.
-func typeOf(t *types.InstanceTypeInfo) spec.Type {
-	out := spec.Type{Name: string(t.InstanceType), BareMetal: aws.ToBool(t.BareMetal)}
+func typeOf(t *types.InstanceTypeInfo) catalogue.Type {
+	out := catalogue.Type{Name: string(t.InstanceType), BareMetal: aws.ToBool(t.BareMetal)}
 	count := func(n *int32) *uint32 {
 		if n == nil || *n < 0 {
 			return nil

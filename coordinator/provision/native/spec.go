@@ -110,11 +110,11 @@ func submission(o *Order, ref dispatch.Ref) (dispatch.Spec, error) {
 	r := &o.Job.Resources
 	s := dispatch.Spec{
 		Ref: ref, Name: nameOf(o), Script: script(o.Job), Env: environment(o), Nodes: 1, Cores: r.Cores, Memory: r.TotalMemory(),
-		GPUs: r.Devices[spec.DeviceNVIDIA], Walltime: o.Job.Walltime, Exclusive: r.Exclusive != coordinator.ExclusiveNone || o.Definition.Exclusive != coordinator.ExclusiveNone,
+		GPUs: r.Devices[coordinator.DeviceNVIDIA], Walltime: o.Job.Walltime, Exclusive: r.Exclusive != coordinator.ExclusiveNone || o.Definition.Exclusive != coordinator.ExclusiveNone,
 		Queue: w.Queue, Account: w.Account, QoS: w.QOS, Constraint: w.Constraint, Extra: w.ExtraDirectives, Output: &dispatch.Output{},
 	}
 	for kind, n := range r.Devices {
-		if kind != spec.DeviceNVIDIA && n > 0 {
+		if kind != coordinator.DeviceNVIDIA && n > 0 {
 			return dispatch.Spec{}, fmt.Errorf("it wants %d × %s, which no batch system is asked for", n, kind)
 		}
 	}
