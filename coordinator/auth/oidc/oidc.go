@@ -147,6 +147,10 @@ func (p *Provider) Verify(ctx context.Context, idToken, accessToken, nonce strin
 	if err := token.Claims(&claims); err != nil {
 		return auth.External{}, refused(err)
 	}
+	if party, said := claims["azp"]; said && party != p.cfg.ClientID {
+		// Ours may be among the audiences of what another program was given; that program does not log in here.
+		return auth.External{}, refused(errors.New("it was given to another program"))
+	}
 	if accessToken != "" && p.lacks(claims) {
 		if err := p.ask(ctx, known, accessToken, token.Subject, claims); err != nil {
 			return auth.External{}, err

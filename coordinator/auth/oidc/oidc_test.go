@@ -212,6 +212,9 @@ func TestVerify(t *testing.T) {
 	}{
 		"good":              {good(nil), ""},
 		"several audiences": {good(map[string]any{"aud": []string{"x", "cli"}}), ""},
+		"given to us":       {good(map[string]any{"aud": []string{"x", "cli"}, "azp": "cli"}), ""},
+		"given to another":  {good(map[string]any{"aud": []string{"x", "cli"}, "azp": "x"}), "another program"},
+		"given to a number": {good(map[string]any{"azp": 7}), "another program"},
 		"another audience":  {good(map[string]any{"aud": "web"}), "audience"},
 		"another issuer":    {good(map[string]any{"iss": "https://evil.example"}), "different provider"},
 		"expired":           {good(map[string]any{"exp": now.Add(-time.Minute).Unix()}), "expired"},
