@@ -43,7 +43,7 @@ func newGateway(client *grpc.ClientConn) (http.Handler, error) {
 		UnmarshalOptions: protojson.UnmarshalOptions{}, // unknown fields are refused
 	}
 	mux := runtime.NewServeMux(
-		runtime.WithMarshalerOption(runtime.MIMEWildcard, plain),
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, oneValue{plain}),
 		runtime.WithMarshalerOption(eventStream, sse{plain}),
 		runtime.WithIncomingHeaderMatcher(incomingHeader),
 		runtime.WithOutgoingHeaderMatcher(outgoingHeader),
@@ -246,6 +246,25 @@ func writeError(w http.ResponseWriter, code int, body errorBody) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(body) // the reader is gone if this fails
+}
+
+// oneValue reads a body that is one JSON value: what stands after it would be passed over.
+type oneValue struct{ *runtime.JSONPb }
+
+var _ runtime.Marshaler = oneValue{}
+
+func (o oneValue) NewDecoder(r io.Reader) runtime.Decoder {
+	d := json.NewDecoder(r)
+	wrapped := runtime.DecoderWrapper{Decoder: d, UnmarshalOptions: o.UnmarshalOptions}
+	return runtime.DecoderFunc(func(v any) error {
+		if err := wrapped.Decode(v); err != nil {
+			return err
+		}
+		if _, err := d.Token(); !errors.Is(err, io.EOF) {
+			return errors.New("something stands after the JSON value")
+		}
+		return nil
+	})
 }
 
 // sse writes a stream as server-sent events; an Event's sequence is the event id.

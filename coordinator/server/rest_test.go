@@ -353,6 +353,7 @@ func userRequests() [][]string {
 		{"GET", "/v1/whoami", ""},
 		{"GET", "/v1/organizations", ""},
 		{"POST", "/v1/organizations", `{"name":"acme","priority":5}`},
+		{"POST", "/v1/organizations", `{"name":"acme"}{"name":"beta"}`},
 		{"PATCH", "/v1/organizations/o-1", `{"priority":0}`},
 		{"GET", "/v1/groups?organization=acme", ""},
 		{"POST", "/v1/groups", `{"name":"research","organization":"acme","priority":10}`},
