@@ -83,7 +83,8 @@ func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	if f.node == "" {
+	named := f.node != ""
+	if !named {
 		if f.node, err = os.Hostname(); err != nil {
 			return failed(fmt.Errorf("cannot read host name: %w", err), "give --node")
 		}
@@ -112,6 +113,10 @@ func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
 			return nil
 		}
 		return failed(err, joinHint(err))
+	}
+	if named && string(id.Node) != f.node { // its certificate says who it is, whatever it is called
+		return failed(fmt.Errorf("cannot run as node %s: the identity in %s is that of node %s", f.node, f.stateDir, id.Node),
+			"a copy of another node's disk? Remove "+join.Dir+" and join; or leave out --node")
 	}
 	current := agent.Renewal{Current: identity.NewCurrent(join.Dir, id, time.Now), Join: join}
 	rt, err := runtime.NewProcess(runtime.ProcessOptions{Dir: f.stateDir, Log: log, RunsAsCaller: f.runAsCaller})
