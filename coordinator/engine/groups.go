@@ -116,6 +116,9 @@ func (e *Engine) UpdateGroup(ctx context.Context, c Caller, in UpdateGroup) (out
 		}
 		for _, ref := range in.NoPreempt {
 			other := s.group(o.ID, ref)
+			if slices.ContainsFunc(in.Preempt, func(ref string) bool { return s.group(o.ID, ref) == other }) {
+				return coordinator.Errorf(coordinator.ErrInvalid, op, "whether it may preempt %s is said both ways", other.Slug)
+			}
 			preempts = slices.DeleteFunc(preempts, func(id coordinator.GroupID) bool { return id == other.ID })
 		}
 		if !slices.Equal(preempts, g.Preempts) {
