@@ -98,11 +98,15 @@ func (a *app) setConfig(ctx context.Context, req *apiv1.SetConfigRequest) error 
 	return nil
 }
 
+// fewOrganizations are named each, also where there are no others.
+const fewOrganizations = 5
+
 // printUngranted names who cannot use what yet; definitions that lack the same organizations share a command.
 func (a *app) printUngranted(ungranted []*apiv1.UngrantedDefinition) {
 	var order []string
 	definitions := map[string][]string{}
 	organizations := map[string][]string{}
+	everybody := map[string]bool{}
 	for _, u := range ungranted {
 		orgs := slices.Sorted(slices.Values(u.GetOrganizations()))
 		if len(orgs) == 0 {
@@ -113,15 +117,22 @@ func (a *app) printUngranted(ungranted []*apiv1.UngrantedDefinition) {
 			order = append(order, key)
 		}
 		definitions[key] = append(definitions[key], u.GetDefinition())
-		organizations[key] = orgs
+		organizations[key], everybody[key] = orgs, u.GetAllOrganizations() && len(orgs) > fewOrganizations
 	}
 	for _, key := range order {
-		a.warn("warning: not granted yet: %s cannot use %s", strings.Join(organizations[key], ", "), strings.Join(definitions[key], ", "))
+		who := strings.Join(organizations[key], ", ")
+		if everybody[key] {
+			who = fmt.Sprintf("all %d organizations", len(organizations[key]))
+		}
+		a.warn("warning: not granted yet: %s cannot use %s", who, strings.Join(definitions[key], ", "))
 		command := "substrate grant append"
 		for _, d := range definitions[key] {
 			command += " " + shellWord(d)
 		}
 		for _, o := range organizations[key] {
+			if everybody[key] {
+				break // without a name it is for all
+			}
 			command += " --organization " + shellWord(o)
 		}
 		a.warn("  hint: %s", command)

@@ -156,6 +156,7 @@ func (w *world) SetConfig(_ context.Context, r *apiv1.SetConfigRequest) (*apiv1.
 		res.Ungranted = []*apiv1.UngrantedDefinition{
 			{Definition: "gpu", Organizations: []string{"beta", "acme"}}, {Definition: "t3-${spec.instanceType}", Organizations: []string{"acme", "beta"}},
 			{Definition: "big", Organizations: []string{"beta"}}, {Definition: "all"},
+			{Definition: "new", Organizations: []string{"a", "b", "c", "d", "e", "f"}, AllOrganizations: true},
 		}
 	}
 	return res, nil

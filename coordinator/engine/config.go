@@ -43,6 +43,7 @@ type SetConfigResult struct {
 type Ungranted struct {
 	Definition    string
 	Organizations []string
+	All           bool // there are no others
 }
 
 // activeConfig is the running configuration with everything worked out once.

@@ -264,7 +264,7 @@ func (s *state) ungranted() []Ungranted {
 	slices.Sort(ids)
 	out := make([]Ungranted, 0, len(ids))
 	for _, id := range ids {
-		out = append(out, Ungranted{Definition: id, Organizations: missing[id]})
+		out = append(out, Ungranted{Definition: id, Organizations: missing[id], All: len(missing[id]) == len(s.orgs)})
 	}
 	return out
 }

@@ -96,7 +96,7 @@ func setConfigToProto(r engine.SetConfigResult) *apiv1.SetConfigResponse {
 		Revision: revisionToProto(r.Revision), Unchanged: r.Unchanged,
 		Diagnostics: each(r.Diagnostics, diagnosticToProto),
 		Ungranted: each(r.Ungranted, func(u engine.Ungranted) *apiv1.UngrantedDefinition {
-			return &apiv1.UngrantedDefinition{Definition: u.Definition, Organizations: u.Organizations}
+			return &apiv1.UngrantedDefinition{Definition: u.Definition, Organizations: u.Organizations, AllOrganizations: u.All}
 		}),
 	}
 }

@@ -489,11 +489,12 @@ func (x *SetConfigResponse) GetUngranted() []*UngrantedDefinition {
 }
 
 type UngrantedDefinition struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Definition    string                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
-	Organizations []string               `protobuf:"bytes,2,rep,name=organizations,proto3" json:"organizations,omitempty"` // slugs that cannot use it yet
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Definition       string                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
+	Organizations    []string               `protobuf:"bytes,2,rep,name=organizations,proto3" json:"organizations,omitempty"`                                // slugs that cannot use it yet
+	AllOrganizations bool                   `protobuf:"varint,3,opt,name=all_organizations,json=allOrganizations,proto3" json:"all_organizations,omitempty"` // there are no others
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *UngrantedDefinition) Reset() {
@@ -538,6 +539,13 @@ func (x *UngrantedDefinition) GetOrganizations() []string {
 		return x.Organizations
 	}
 	return nil
+}
+
+func (x *UngrantedDefinition) GetAllOrganizations() bool {
+	if x != nil {
+		return x.AllOrganizations
+	}
+	return false
 }
 
 type GetConfigRequest struct {
@@ -1972,12 +1980,13 @@ const file_apiv1_config_proto_rawDesc = "" +
 	"\brevision\x18\x01 \x01(\v2\x1c.substrate.v1.ConfigRevisionR\brevision\x12\x1c\n" +
 	"\tunchanged\x18\x02 \x01(\bR\tunchanged\x12:\n" +
 	"\vdiagnostics\x18\x03 \x03(\v2\x18.substrate.v1.DiagnosticR\vdiagnostics\x12?\n" +
-	"\tungranted\x18\x04 \x03(\v2!.substrate.v1.UngrantedDefinitionR\tungranted\"[\n" +
+	"\tungranted\x18\x04 \x03(\v2!.substrate.v1.UngrantedDefinitionR\tungranted\"\x88\x01\n" +
 	"\x13UngrantedDefinition\x12\x1e\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\tR\n" +
 	"definition\x12$\n" +
-	"\rorganizations\x18\x02 \x03(\tR\rorganizations\"@\n" +
+	"\rorganizations\x18\x02 \x03(\tR\rorganizations\x12+\n" +
+	"\x11all_organizations\x18\x03 \x01(\bR\x10allOrganizations\"@\n" +
 	"\x10GetConfigRequest\x12\x1f\n" +
 	"\brevision\x18\x01 \x01(\x04H\x00R\brevision\x88\x01\x01B\v\n" +
 	"\t_revision\"a\n" +
