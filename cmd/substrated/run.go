@@ -66,6 +66,27 @@ func runCommand() *cobra.Command {
 	return cmd
 }
 
+// nodeName is the name to join with: the one that was given, or the host's.
+func nodeName(given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", failed(fmt.Errorf("cannot read host name: %w", err), "give --node")
+	}
+	return name, nil
+}
+
+// checkName refuses another name than that of the certificate, which alone says who a node is.
+func checkName(given string, id *identity.Identity, dir string) error {
+	if given == "" || string(id.Node) == given {
+		return nil
+	}
+	return failed(fmt.Errorf("cannot run as node %s: the identity in %s is that of node %s", given, dir, id.Node),
+		"a copy of another node's disk? Remove that folder and join; or leave out --node")
+}
+
 func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
 	log, err := daemon.Logger(errOut, f.logLevel, os.LookupEnv)
 	if err != nil {
@@ -83,11 +104,9 @@ func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-	named := f.node != ""
-	if !named {
-		if f.node, err = os.Hostname(); err != nil {
-			return failed(fmt.Errorf("cannot read host name: %w", err), "give --node")
-		}
+	given := f.node
+	if f.node, err = nodeName(given); err != nil {
+		return err
 	}
 	if f.readyFile != "" {
 		if err := os.Remove(f.readyFile); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -114,9 +133,8 @@ func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
 		}
 		return failed(err, joinHint(err))
 	}
-	if named && string(id.Node) != f.node { // its certificate says who it is, whatever it is called
-		return failed(fmt.Errorf("cannot run as node %s: the identity in %s is that of node %s", f.node, f.stateDir, id.Node),
-			"a copy of another node's disk? Remove "+join.Dir+" and join; or leave out --node")
+	if err := checkName(given, id, join.Dir); err != nil {
+		return err
 	}
 	current := agent.Renewal{Current: identity.NewCurrent(join.Dir, id, time.Now), Join: join}
 	rt, err := runtime.NewProcess(runtime.ProcessOptions{Dir: f.stateDir, Log: log, RunsAsCaller: f.runAsCaller})
