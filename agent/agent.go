@@ -55,6 +55,8 @@ type Options struct {
 	Log          *slog.Logger
 	// Ask asks programs about the GPUs of the node below a root; nil asks those of this machine.
 	Ask func(ctx context.Context, root string) (hwinfo.Answers, []hwinfo.Warning)
+	// Share narrows what is reported to the part of the machine that this agent's job was given; nil: all of it is the node.
+	Share *hwinfo.Share
 	// Ready is called once, after the first hardware report went out. It may be nil.
 	Ready func()
 	// Identity is renewed while the agent runs; nil: TLS is all there is.
@@ -118,7 +120,7 @@ func New(opts Options) (*Agent, error) {
 		opts.Log.Warn("cannot read boot id", "error", err)
 	}
 	return &Agent{
-		opts: opts, table: newTable(outputs), node: newNode(opts.Root), fence: f, boot: strings.TrimSpace(string(boot)),
+		opts: opts, table: newTable(outputs), node: newNode(opts.Root, opts.Share), fence: f, boot: strings.TrimSpace(string(boot)),
 	}, nil
 }
 

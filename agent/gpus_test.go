@@ -71,7 +71,7 @@ func TestAskGPUs(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
-				n, turn, first := newNode(root), 0, make(chan struct{})
+				n, turn, first := newNode(root, nil), 0, make(chan struct{})
 				go n.ask(ctx, func(context.Context, string) (hwinfo.Answers, []hwinfo.Warning) {
 					time.Sleep(tt.takes)
 					a := tt.answers[min(turn, len(tt.answers)-1)]

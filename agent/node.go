@@ -15,7 +15,9 @@ const maxExplained = 256 // definitions of one report whose parts are told
 
 // node is what this node is, and what the newest configuration says about it.
 type node struct {
-	root string
+	root  string
+	share *hwinfo.Share // of the machine; nil: all of it
+
 	wake chan struct{} // there are news for the stream
 	work chan struct{} // there is a configuration to evaluate
 
@@ -36,8 +38,8 @@ type node struct {
 // nodeReports counts the reports made; a stream compares with what it has sent.
 type nodeReports struct{ hardware, conditions uint64 }
 
-func newNode(root string) *node {
-	return &node{root: root, wake: make(chan struct{}, 1), work: make(chan struct{}, 1), threads: 1}
+func newNode(root string, share *hwinfo.Share) *node {
+	return &node{root: root, share: share, wake: make(chan struct{}, 1), work: make(chan struct{}, 1), threads: 1}
 }
 
 // read reads the hardware and makes a report of it if it is another one than before.
@@ -48,6 +50,11 @@ func (n *node) read() *expr.NodeEnv {
 	told := n.asked
 	n.mu.Unlock()
 	facts, warnings := hwinfo.ReadWith(n.root, told.answers)
+	if n.share != nil {
+		var more []hwinfo.Warning
+		facts, more = facts.Within(*n.share)
+		warnings = append(warnings, more...)
+	}
 	warnings = append(warnings, told.warnings...)
 	report, err := proto.HardwareReport(facts, warnings)
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 	"substrate/agent/identity"
 	"substrate/agent/runtime"
 	"substrate/cmd/internal/daemon"
+	"substrate/hwinfo"
 )
 
 const (
@@ -143,7 +144,7 @@ func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
 	}
 	a, err := agent.New(agent.Options{
 		Coordinator: f.coordinator, TLS: current.ClientTLS(), Identity: current, Dir: f.stateDir, Root: f.root, Version: version,
-		Runtime: rt, RunsAsCaller: f.runAsCaller, ReconnectMax: f.reconnectMax, Log: log, Ready: func() { writeReady(f.readyFile, id.Node, log) },
+		Share: f.share(), Runtime: rt, RunsAsCaller: f.runAsCaller, ReconnectMax: f.reconnectMax, Log: log, Ready: func() { writeReady(f.readyFile, id.Node, log) },
 	})
 	if err != nil {
 		return err
@@ -235,4 +236,15 @@ func writeReady(path, node string, log *slog.Logger) {
 	if err != nil {
 		log.Warn("cannot write ready file", "error", err)
 	}
+}
+
+// share is what a pilot's job was given of the machine; nil: the machine is the node.
+func (f *runFlags) share() *hwinfo.Share {
+	_, slurm := os.LookupEnv("SLURM_JOB_ID")
+	_, pbs := os.LookupEnv("PBS_JOBID")
+	if f.launch == "" || !slurm && !pbs {
+		return nil
+	}
+	share := hwinfo.ShareOf(os.LookupEnv)
+	return &share
 }

@@ -292,12 +292,27 @@ func (s *state) confine(n *node) {
 		return
 	}
 	d := s.definition(l.record.Definition)
-	if d == nil || d.Hardware == nil || !spec.Batch(d.Kind) || !lessThan(d.Hardware, &n.capacity) {
+	if d == nil || d.Hardware == nil || !spec.Batch(d.Kind) {
 		return
 	}
-	granted := lesser(&n.capacity, d.Hardware)
-	granted.Sockets, granted.Arch = n.capacity.Sockets, n.capacity.Arch
-	n.capacity, n.detail = granted, detail{} // which of the machine's devices and domains are its own, the batch system alone knows
+	has := n.capacity
+	if has.Cores < d.Hardware.Cores && coordinator.Cores(has.Threads) >= d.Hardware.Cores { // batch systems count threads where machines have them
+		has.Cores, n.detail.domains = d.Hardware.Cores, nil
+		n.capacity = has
+	}
+	if !lessThan(d.Hardware, &has) {
+		return
+	}
+	granted := lesser(&has, d.Hardware)
+	granted.Sockets, granted.Arch = has.Sockets, has.Arch
+	n.capacity = granted
+	// An agent that was told reports the job's own devices and domains. Where it tells of more, which of them are the job's is not known.
+	if !maps.Equal(granted.Devices, has.Devices) && len(granted.Devices)+len(has.Devices) > 0 {
+		n.detail.gpus, n.detail.links, n.detail.linksKnown = nil, nil, false
+	}
+	if granted.Cores < has.Cores {
+		n.detail.domains = nil
+	}
 }
 
 func (s *state) dropComing(key string) {

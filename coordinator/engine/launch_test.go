@@ -14,6 +14,7 @@ import (
 	"substrate/coordinator/provision"
 	"substrate/coordinator/spec"
 	"substrate/coordinator/store"
+	"substrate/hwinfo"
 )
 
 // provider is a pretended cloud: its instances are hosts that join as an agent would.
@@ -30,6 +31,7 @@ type provider struct {
 	nodes     uint32
 	lists     atomic.Int32
 	work      func(StartRun) *RunStatus
+	more      func(*hwinfo.Facts) // adds to what agents report
 	silent    bool                                                       // agents never come
 	queued    bool                                                       // instances wait at the provider
 	fail      func(provision.Request) error                              // before anything is made
@@ -88,6 +90,7 @@ func (p *provider) boot(inst *provision.Instance, r provision.Request) {
 	for rank := range r.Nodes {
 		all.Go(func() {
 			h := newHost(r.Boot.NodeName(r.Nodes, int(rank)), p.cores, p.work)
+			h.more = p.more
 			h.matches = func(coordinator.DefinitionID) bool { return false }
 			err := p.join(ctx, r, h.id)
 			if p.joined != nil {
@@ -423,6 +426,55 @@ func TestPilotHasWhatItsJobHas(t *testing.T) {
 			list := c.nodes()
 			if len(list) != 1 || list[0].Capacity.Cores != want {
 				t.Errorf("nodes %+v, want one with %d cores", list, want)
+			}
+		})
+	}
+}
+
+// TestPilotsGPUs: a pilot whose agent reports the GPUs of its job only has them placed one by one; where it reports all of the machine's, they are counted.
+func TestPilotsGPUs(t *testing.T) {
+	for name, tt := range map[string]struct {
+		share hwinfo.Share
+		want  string // that the job is told
+	}{
+		"the job's own":          {hwinfo.Share{GPUs: []int{1, 3}}, "CUDA_VISIBLE_DEVICES=1"},
+		"those of the machine":   {hwinfo.Share{}, ""},
+		"own, counted from zero": {hwinfo.Share{GPUs: []int{2, 3}, Own: true}, "CUDA_VISIBLE_DEVICES=0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newProvider(t)
+			p.cores = 16
+			var mu sync.Mutex
+			var env []string
+			p.work = func(m StartRun) *RunStatus {
+				mu.Lock()
+				defer mu.Unlock()
+				env = m.Env
+				return nil
+			}
+			p.more = func(f *hwinfo.Facts) {
+				linkedGPUs(f)
+				if tt.share.Own {
+					f.GPUs[0].Index, f.GPUs[1].Index = nil, nil
+					zero, one := 0, 1
+					f.GPUs[2].Index, f.GPUs[3].Index = &zero, &one
+				}
+				*f, _ = f.Within(tt.share)
+			}
+			c := newDynamic(t, store.NewMemory(), p, 600, 1)
+			c.setGranted(strings.Replace(fmt.Sprintf(dynamicConfig, 600, 1), "memory: 64GiB", "memory: 64GiB, gpus: 2", 1))
+			job := strings.Replace(pilotJob, "cpu: {cores: 8}", "cpu: {cores: 8}, devices: {nvidia.com/gpu: 1}", 1)
+			c.awaitStatus(c.start(job).ID, coordinator.StatusRunning)
+			mu.Lock()
+			defer mu.Unlock()
+			i := slices.IndexFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "CUDA_VISIBLE_DEVICES=") })
+			got := ""
+			if i >= 0 {
+				got = env[i]
+			}
+			if got != tt.want || tt.want == "" && i >= 0 {
+				t.Errorf("the job is told %q in %q, want %q", got, env, tt.want)
 			}
 		})
 	}

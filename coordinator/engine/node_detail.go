@@ -193,8 +193,11 @@ func visibleBy(vendor string) string {
 }
 
 // visible tells a run its GPUs: SUBSTRATE_GPUS by PCI address, and the variables of the vendors' runtimes by
-// index. Those are empty for a run without GPUs, and left out where the driver's indexes are not known.
+// index. Those are empty for a run without GPUs, and left out where the driver's indexes, or the node's own GPUs, are not known.
 func (n *node) visible(devices []string) []string {
+	if len(n.detail.gpus) == 0 && len(n.capacity.Devices) > 0 {
+		return nil // they are counted only, as on a pilot that cannot tell its own: what its agent sees is all that a job can be told
+	}
 	indexes := map[string][]string{} // by variable
 	unknown := map[string]bool{}
 	for _, g := range n.facts.GPUs {
