@@ -43,7 +43,7 @@ bench: build ## the figures of docs/performance.md
 	$(GO) test -run '^$$' -bench 'Parse|Plan2000|Admission|SetConfig' -benchtime 3x -timeout 30m ./coordinator/config ./coordinator/config/fleet ./coordinator/engine
 	$(GO) test -run '^$$' -bench PlanOffline -benchtime 1x -timeout 30m ./cmd/substrate
 	$(GO) test -run '^$$' -bench Replay -benchtime 1x ./coordinator/simulate
-	$(GO) test -run '^$$' -bench Parse2000 -benchtime 50x ./coordinator/dispatch/slurm
+	$(GO) test -run '^$$' -bench 'Parse2000' -benchtime 50x ./coordinator/dispatch/slurm ./coordinator/dispatch/pbs
 	cd tests/bench/cel && $(GO) test -run '^$$' -bench . -benchtime 0.5s .
 	cd tests/bench/yunikorn && $(GO) test -run '^$$' -bench . -benchtime 1x .
 

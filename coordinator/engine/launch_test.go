@@ -31,7 +31,7 @@ type provider struct {
 	nodes     uint32
 	lists     atomic.Int32
 	work      func(StartRun) *RunStatus
-	more      func(*hwinfo.Facts) // adds to what agents report
+	more      func(*hwinfo.Facts)                                        // adds to what agents report
 	silent    bool                                                       // agents never come
 	queued    bool                                                       // instances wait at the provider
 	fail      func(provision.Request) error                              // before anything is made

@@ -55,6 +55,7 @@ type Peer struct {
 	t       testing.TB
 	dir     string
 	program string
+	where   string // commands are run in; "" is where the test is
 	opts    Options
 	daemon  *exec.Cmd
 	exited  chan error
@@ -206,7 +207,7 @@ func (p *Peer) Run(user, name string, args ...string) Output {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(p.Bin(), name), args...)
-	cmd.Env = p.Env()
+	cmd.Env, cmd.Dir = p.Env(), p.where
 	if user != "" {
 		cmd.Env = append(cmd.Env, "PBSPEER_USER="+user)
 	}

@@ -2,6 +2,7 @@ package pbs
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -18,7 +19,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestMain(m *testing.M) { os.Exit(Main(m)) }
+func TestMain(m *testing.M) {
+	if os.Getenv("SUBSTRATE_PEERS") != "full" && os.Getenv("RAPID_CHECKS") == "" {
+		if err := flag.Set("rapid.checks", "25"); err != nil { // each case is some twenty processes
+			panic(err)
+		}
+	}
+	os.Exit(Main(m))
+}
 
 // until waits for a condition. Tests of processes need a limit, not a measure.
 func until(t *testing.T, what string, ok func() bool) {
@@ -99,8 +107,9 @@ func TestWhatAJobSees(t *testing.T) {
 
 // TestRoomIsKept: never more jobs on a node than it has room for, and all of them in the end.
 func TestRoomIsKept(t *testing.T) {
+	t.Parallel()
 	p := Start(t, Options{History: true, Nodes: []Node{{Name: "a", CPUs: 2}, {Name: "b", CPUs: 1}}})
-	t.Chdir(t.TempDir())
+	p.where = t.TempDir()
 	var ids []string
 	for range 8 {
 		ids = append(ids, p.sub(t, "-l", "select=1:ncpus=1", "--", "/bin/sleep", "0.3"))
@@ -133,8 +142,9 @@ func TestRoomIsKept(t *testing.T) {
 }
 
 func TestWalltimeAndKill(t *testing.T) {
+	t.Parallel()
 	p := Start(t, Options{History: true, WalltimeSecond: 20 * time.Millisecond})
-	t.Chdir(t.TempDir())
+	p.where = t.TempDir()
 	id := p.sub(t, "-N", "long", "-l", "select=1:ncpus=1,walltime=2", "--", "/bin/sh", "-c", "trap '' TERM; while :; do sleep 0.1; done")
 	p.is(t, id, "job_state", "F")
 	if s := p.line(id, "Exit_status"); s != "-29" {
@@ -143,7 +153,7 @@ func TestWalltimeAndKill(t *testing.T) {
 	if c := p.line(id, "comment"); !strings.HasSuffix(c, " and exceeded resource walltime") {
 		t.Errorf("comment %q", c)
 	}
-	data, _ := os.ReadFile("long.e0")
+	data, _ := os.ReadFile(filepath.Join(p.where, "long.e0"))
 	if !strings.HasPrefix(string(data), "=>> PBS: job killed: walltime ") {
 		t.Errorf("errors %q", data)
 	}
@@ -151,8 +161,9 @@ func TestWalltimeAndKill(t *testing.T) {
 }
 
 func TestNodeLoss(t *testing.T) {
+	t.Parallel()
 	p := Start(t, Options{History: true, Manage: []string{"set server node_fail_requeue=20"}})
-	t.Chdir(t.TempDir())
+	p.where = t.TempDir()
 	again := p.sub(t, "-r", "y", "-l", "select=1:ncpus=1:host=n1", "--", "/bin/sleep", "100")
 	once := p.sub(t, "-r", "n", "-l", "select=1:ncpus=1:host=n1", "--", "/bin/sleep", "100")
 	p.is(t, again, "substate", "42")
@@ -178,8 +189,9 @@ func TestNodeLoss(t *testing.T) {
 }
 
 func TestHistoryIsPurged(t *testing.T) {
+	t.Parallel()
 	p := Start(t, Options{History: true})
-	t.Chdir(t.TempDir())
+	p.where = t.TempDir()
 	id := p.sub(t, "--", "/bin/true")
 	p.is(t, id, "job_state", "F")
 	p.Manage("set server job_history_duration=01:00:00")
@@ -198,8 +210,9 @@ func TestHistoryIsPurged(t *testing.T) {
 }
 
 func TestFutureStart(t *testing.T) {
+	t.Parallel()
 	p := Start(t, Options{History: true})
-	t.Chdir(t.TempDir())
+	p.where = t.TempDir()
 	id := p.sub(t, "-a", time.Now().UTC().Add(2*time.Hour).Format("200601021504"), "--", "/bin/true")
 	if s := p.line(id, "job_state"); s != "W" {
 		t.Fatalf("job_state %s", s)
@@ -209,8 +222,9 @@ func TestFutureStart(t *testing.T) {
 }
 
 func TestLostReply(t *testing.T) {
+	t.Parallel()
 	p := Start(t, Options{History: true})
-	t.Chdir(t.TempDir())
+	p.where = t.TempDir()
 	p.LoseReply("qsub", 1)
 	if out := p.Run("", "qsub", "-h", "--", "/bin/true"); out.Code != -1 || out.Stdout != "" {
 		t.Errorf("the command survived: %+v", out)
@@ -224,6 +238,7 @@ func TestLostReply(t *testing.T) {
 }
 
 func TestSlowServer(t *testing.T) {
+	t.Parallel()
 	p := Start(t, Options{})
 	p.Slow(300 * time.Millisecond)
 	begin := time.Now()
@@ -234,6 +249,7 @@ func TestSlowServer(t *testing.T) {
 }
 
 func TestHungServer(t *testing.T) {
+	t.Parallel()
 	p := Start(t, Options{})
 	p.HangServer()
 	for _, cmd := range [][]string{{"qstat", "-f", "-F", "json"}, {"qsub", "-f", "--", "/bin/true"}} {
@@ -253,8 +269,9 @@ func TestHungServer(t *testing.T) {
 // TestKilledServer: a job that the mom had not confirmed when the server died runs again, others go on, and ids
 // jump to the next thousand.
 func TestKilledServer(t *testing.T) {
-	p := Start(t, Options{History: true, Second: 2 * time.Second})
-	t.Chdir(t.TempDir())
+	t.Parallel()
+	p := Start(t, Options{History: true, Second: time.Second})
+	p.where = t.TempDir()
 	confirmed := p.sub(t, "-N", "one", "--", "/bin/sh", "-c", "sleep 4; exit 7")
 	p.is(t, confirmed, "substate", "42")
 	fresh := p.sub(t, "-N", "two", "--", "/bin/sleep", "1")
@@ -282,8 +299,9 @@ func TestKilledServer(t *testing.T) {
 
 // TestKilledAtAnyTime: whatever qsub printed an id for is there after the daemon was killed, and ends once.
 func TestKilledAtAnyTime(t *testing.T) {
+	t.Parallel()
 	p := Start(t, Options{History: true})
-	t.Chdir(t.TempDir())
+	p.where = t.TempDir()
 	var accepted []string
 	for round := range 6 {
 		stop, done := make(chan struct{}), make(chan []string)
@@ -297,7 +315,7 @@ func TestKilledAtAnyTime(t *testing.T) {
 				default:
 				}
 				cmd := exec.Command(filepath.Join(p.Bin(), "qsub"), "-N", "k"+strconv.Itoa(round), "--", "/bin/true")
-				cmd.Env = p.Env()
+				cmd.Env, cmd.Dir = p.Env(), p.where
 				if out, err := cmd.Output(); err == nil {
 					ids = append(ids, strings.TrimSpace(string(out)))
 				}
@@ -391,8 +409,9 @@ func TestNothingIsLeft(t *testing.T) {
 }
 
 func TestLaterClientPrintsOneOfMany(t *testing.T) {
+	t.Parallel()
 	p := Start(t, Options{LaterClient: true})
-	t.Chdir(t.TempDir())
+	p.where = t.TempDir()
 	a, b := p.sub(t, "-h", "--", "/bin/true"), p.sub(t, "-h", "--", "/bin/true")
 	out := p.Run("", "qstat", "-f", "-F", "json", a, b)
 	if out.Code != 0 || strings.Count(out.Stdout, `"Job_Name":`) != 1 || !strings.Contains(out.Stdout, "\t\"timestamp\":\t") {
@@ -403,8 +422,9 @@ func TestLaterClientPrintsOneOfMany(t *testing.T) {
 // TestAnyCourse drives a complex with random commands: states stay within what PBS knows, a held job does not run,
 // and nothing vanishes from the history but what was removed from it.
 func TestAnyCourse(t *testing.T) {
+	t.Parallel()
 	p := Start(t, Options{History: true, Nodes: []Node{{Name: "n1", CPUs: 2}, {Name: "n2", CPUs: 2}}})
-	t.Chdir(t.TempDir())
+	p.where = t.TempDir()
 	known := map[string]bool{}
 	rapid.Check(t, func(t *rapid.T) {
 		id := func() string {

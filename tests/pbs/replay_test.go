@@ -217,6 +217,7 @@ type stage struct {
 // A recording is stateless if it stands in the section "stateless": its answer depends on no job and on nothing
 // that was done to the complex after its installation. All of those must be exact.
 func TestReplay(t *testing.T) {
+	t.Parallel()
 	s := &stage{t: t, differs: map[string]string{}, sections: map[string][]string{}}
 	if name := os.Getenv(transcriptsEnv); name != "" {
 		s.all, s.full = archive(t, name), true

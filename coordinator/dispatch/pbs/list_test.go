@@ -261,8 +261,8 @@ func listing2000(t testing.TB) []byte {
 	return b.Bytes()
 }
 
-// BenchmarkListing: 2,000 jobs from text to observations.
-func BenchmarkListing(b *testing.B) {
+// BenchmarkParse2000: 2,000 jobs from text to observations.
+func BenchmarkParse2000(b *testing.B) {
 	data := listing2000(b)
 	b.SetBytes(int64(len(data)))
 	for b.Loop() {
