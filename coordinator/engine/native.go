@@ -69,11 +69,7 @@ func (t *tx) reviewSlots() {
 		if !l.isSlot() {
 			continue
 		}
-		d := s.definition(l.record.Definition)
-		switch {
-		case d == nil:
-			t.giveUp(l, "its definition is gone from the configuration", provision.FaultNone)
-		case specDigest(d) != l.record.Spec || s.backendOf(d) != l.record.Backend:
+		if l.record.Release == "" && !t.leave(l) && !s.stands(l) {
 			t.giveUp(l, "its definition has changed", provision.FaultNone)
 		}
 		if l.record.Release != "" && !t.busy(l) {
@@ -87,13 +83,18 @@ func (e *Engine) keepSlots(ctx context.Context) {
 	due := false
 	err := e.view(ctx, func(s *state) {
 		for _, l := range s.launches {
-			d := s.definition(l.record.Definition)
-			due = due || l.isSlot() && (l.record.Release != "" || d == nil || specDigest(d) != l.record.Spec || s.backendOf(d) != l.record.Backend)
+			due = due || l.isSlot() && (l.record.Release != "" || !s.stands(l))
 		}
 	})
 	if err == nil && due {
 		_ = e.do(ctx, func(t *tx) error { t.reviewSlots(); return nil }) // else it is done in a second
 	}
+}
+
+// stands reports whether a slot is what the running configuration would make it.
+func (s *state) stands(l *launch) bool {
+	d := s.definition(l.record.Definition)
+	return d != nil && specDigest(d) == l.record.Spec && leaves(l, s.config.checked) == ""
 }
 
 // forgetSlot ends what there is of a slot; it has no certificate to revoke.

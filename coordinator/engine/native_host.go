@@ -67,8 +67,8 @@ func (s *state) slotOrders(l *launch, n *node) (out []native.Order) {
 		}
 		if o.Book.Object == "" { // it may have to be submitted
 			o.Env = s.startRun(a, n.id).Env
-			if d := s.definition(l.record.Definition); d != nil && specDigest(d) == l.record.Spec {
-				own := *d
+			if s.stands(l) {
+				own := *s.definition(l.record.Definition)
 				o.Definition = &own
 			}
 		}

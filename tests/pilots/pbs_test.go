@@ -35,6 +35,11 @@ definitions:
 // newPBS starts a complex whose jobs are processes of this account. PBS runs nothing of root's: to the complex and to the coordinator we are alice.
 func newPBS(t *testing.T) *site {
 	t.Helper()
+	return newPBSWith(t, pbsConfig)
+}
+
+func newPBSWith(t *testing.T, config string) *site {
+	t.Helper()
 	t.Parallel()
 	home, bin := t.TempDir(), t.TempDir()
 	if err := os.WriteFile(filepath.Join(bin, "id"), []byte("#!/bin/sh\necho alice\n"), 0o755); err != nil {
@@ -48,7 +53,7 @@ func newPBS(t *testing.T) *site {
 	s := &site{t: t, pbs: p, system: pbsSystem{p, home}}
 	t.Cleanup(s.tell)
 	s.Cluster = cluster.Start(t, cluster.Options{
-		Config: pbsConfig, CoordinatorEnv: append(p.Env(), "HOME="+home, "PATH="+strings.Join([]string{bin, p.Bin(), os.Getenv("PATH")}, ":")),
+		Config: config, CoordinatorEnv: append(p.Env(), "HOME="+home, "PATH="+strings.Join([]string{bin, p.Bin(), os.Getenv("PATH")}, ":")),
 		CoordinatorArgs: []string{"--node-agent", cluster.Program("substrated"), "--launch-address", "AGENTS"},
 	})
 	return s

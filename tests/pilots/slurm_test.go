@@ -35,6 +35,11 @@ definitions:
 
 func newSlurm(t *testing.T) *site {
 	t.Helper()
+	return newSlurmWith(t, slurmConfig)
+}
+
+func newSlurmWith(t *testing.T, config string) *site {
+	t.Helper()
 	c := slurm.Start(t, slurm.Options{Accounting: true, MinJobAge: 30 * time.Second})
 	s := &site{t: t, slurm: c, system: slurmSystem{c}}
 	home := s.slurm.Home(s.slurm.User)
@@ -45,7 +50,7 @@ func newSlurm(t *testing.T) *site {
 	t.Cleanup(s.tell)
 	user := s.slurm.User
 	s.Cluster = cluster.Start(t, cluster.Options{
-		Config: slurmConfig, CoordinatorEnv: s.slurm.Env(), CoordinatorAs: &syscall.Credential{Uid: user.UID, Gid: user.GID, Groups: []uint32{user.GID}},
+		Config: config, CoordinatorEnv: s.slurm.Env(), CoordinatorAs: &syscall.Credential{Uid: user.UID, Gid: user.GID, Groups: []uint32{user.GID}},
 		CoordinatorArgs: []string{"--node-agent", filepath.Join(home, "substrated"), "--launch-address", "AGENTS"},
 	})
 	return s

@@ -63,9 +63,7 @@ func (b *Backend) script(spec dispatch.Spec) (string, error) {
 	w.WriteString("exec 9<\"$s\"\nrm -f \"$s\"\n")
 	// The submission's host may have its configuration elsewhere; and commands of the script pass on what it exports.
 	w.WriteString("[ -e \"${SLURM_CONF:-}\" ] || unset SLURM_CONF\nunset s o SLURM_EXPORT_ENV\nunset -f fail\n")
-	for _, name := range slices.Sorted(maps.Keys(spec.Env)) {
-		fmt.Fprintf(&w, "export %s=%s\n", name, quote(spec.Env[name]))
-	}
+	w.WriteString(exports(spec.Env))
 	w.WriteString("exec " + quote(interpreter))
 	if argument != "" {
 		w.WriteString(" " + quote(argument))
@@ -75,6 +73,29 @@ func (b *Backend) script(spec dispatch.Spec) (string, error) {
 		return "", fmt.Errorf("script and variables have %d bytes, more than %d", w.Len(), scriptLimit)
 	}
 	return w.String(), nil
+}
+
+// carriage holds the one character that sbatch refuses a script for, where it ends a line.
+const carriage = dispatch.EnvPrefix + "CR"
+
+// exports sets the variables of a spec.
+func exports(env map[string]string) string {
+	var w strings.Builder
+	returns := false
+	for _, name := range slices.Sorted(maps.Keys(env)) {
+		text := quote(env[name])
+		if strings.Contains(text, "\r\n") {
+			if !returns {
+				w.WriteString(carriage + "=$(printf '\\r')\n")
+			}
+			returns, text = true, strings.ReplaceAll(text, "\r\n", `'"$`+carriage+`"'`+"\n")
+		}
+		fmt.Fprintf(&w, "export %s=%s\n", name, text)
+	}
+	if returns {
+		w.WriteString("unset " + carriage + "\n")
+	}
+	return w.String()
 }
 
 // shebang reads an interpreter line as the kernel does: a path, and the rest as one argument.

@@ -20,6 +20,9 @@ func runScript(t *testing.T, b *Backend, spec dispatch.Spec, restart string) (st
 	if err != nil {
 		t.Fatal(err)
 	}
+	if strings.Contains(text, "\r\n") {
+		t.Errorf("sbatch refuses lines that end so:\n%q", text)
+	}
 	file := filepath.Join(t.TempDir(), "slurm_script")
 	if err := os.WriteFile(file, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
@@ -46,12 +49,12 @@ func scriptSpec(script string) dispatch.Spec {
 // TestScriptRuns: the script is the job's own process, knows itself, and has its variables, whatever stands in it.
 func TestScriptRuns(t *testing.T) {
 	b := &Backend{opt: Options{OutputDir: t.TempDir()}}
-	env := map[string]string{"A": "it's $HOME `id` \"x\"\n\\n", "PATH": "/nowhere", "S": ""}
+	env := map[string]string{"A": "it's $HOME `id` \"x\"\n\\n\r\n\r\n", "PATH": "/nowhere", "S": ""}
 	for name, c := range map[string]struct{ script, restart, want string }{
 		"itself": {"#!/bin/sh\necho $DISPATCH_JOB $DISPATCH_SUBMISSION $DISPATCH_ATTEMPT $DISPATCH_EXECUTION $DISPATCH_EPOCH $DISPATCH_OBJECT\n", "",
 			"org/it:s 12 7 0 12.0 7\n"},
 		"its second execution":        {"#!/bin/sh\necho $DISPATCH_EXECUTION $DISPATCH_EPOCH\n", "1", "1 12.1\n"},
-		"its variables":               {"#!/bin/sh\nprintf '%s|' \"$A\" \"$PATH\" \"${S-unset}\" \"${SLURM_EXPORT_ENV-unset}\" \"${SLURM_CONF-unset}\"", "", env["A"] + "|/nowhere||unset|unset|"},
+		"its variables":               {"#!/bin/sh\nprintf '%s|' \"$A\" \"$PATH\" \"${S-unset}\" \"${SLURM_EXPORT_ENV-unset}\" \"${SLURM_CONF-unset}\" \"${DISPATCH_CR-unset}\"", "", env["A"] + "|/nowhere||unset|unset|unset|"},
 		"another interpreter":         {"#!/usr/bin/awk -f\nBEGIN { print \"awk\" }\n", "", "awk\n"},
 		"an interpreter by env":       {"#!/usr/bin/env sh\necho env\n", "", "env\n"},
 		"blanks and tabs":             {"#! \t/bin/sh  -e \nfalse\necho no\n", "", ""},
