@@ -20,7 +20,7 @@ import (
 
 func plain() coordinator.JobSpec {
 	return coordinator.JobSpec{Name: "a", Kind: coordinator.KindJob, Command: []string{"true"}, Nodes: 1, Walltime: time.Hour,
-		Resources: coordinator.Resources{Cores: 3, Memory: 2 << 30, ByCore: true, Devices: map[string]uint32{spec.DeviceNVIDIA: 1}}}
+		Resources: coordinator.Resources{Cores: 3, Memory: 2 << 30, ByCore: true, Devices: map[string]uint32{coordinator.DeviceNVIDIA: 1}}}
 }
 
 // TestRefusal names everything that no batch system is handed.
