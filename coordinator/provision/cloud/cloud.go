@@ -71,6 +71,17 @@ func Name(cluster string, id provision.LaunchID, parts ...string) string {
 	return "substrate-" + string(id[:min(len(id), 17)]) + "-" + Key(cluster, id, parts...)[:12]
 }
 
+// Pick chooses one of several places for a launch, the same one each time: its call may have been heard there before.
+func Pick(places []string, id provision.LaunchID) string {
+	var best, most string
+	for _, p := range places {
+		if k := Key(p, id); k > most || k == most && p < best {
+			best, most = p, k
+		}
+	}
+	return best
+}
+
 // Agent is how the agent is started on an instance.
 type Agent struct {
 	Program    string        // on the image; default substrated, from PATH
