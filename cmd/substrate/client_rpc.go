@@ -145,6 +145,9 @@ func (c *connection) listGrantHistory() rpc[*apiv1.ListGrantHistoryRequest, *api
 	return c.identity.ListGrantHistory
 }
 
+func (c *connection) rotateGrantKey() rpc[*apiv1.RotateGrantKeyRequest, *apiv1.RotateGrantKeyResponse] {
+	return c.identity.RotateGrantKey
+}
 func (c *connection) setGrant() rpc[*apiv1.SetGrantRequest, *apiv1.Grant] {
 	return c.identity.SetGrant
 }

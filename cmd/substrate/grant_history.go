@@ -46,6 +46,23 @@ func (a *app) grantHistoryCommand() *cobra.Command {
 	return cmd
 }
 
+func (a *app) grantRotateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "rotate-key", Short: "Sign grants with a new key from now on", Args: cobra.NoArgs,
+		Long: "Sign grants with a new key from now on. The private half of the one before is forgotten; what it has signed stays valid and\n" +
+			"verifiable, and its key stays in what `substrate grant history --export` writes.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			r, err := invoke(cmd.Context(), a, "rotating the key of grants", longCallTimeout, (*connection).rotateGrantKey, &apiv1.RotateGrantKeyRequest{})
+			if err != nil {
+				return err
+			}
+			t := table{head: []string{"KEY", "BEFORE"}}
+			t.add(r.GetKey(), r.GetKey(), r.GetPrevious())
+			return a.show(r, t)
+		},
+	}
+}
+
 func (a *app) showGrants(r *apiv1.ListGrantHistoryResponse) error {
 	t := table{head: []string{"SERIAL", "ISSUED", "ADDED", "REMOVED", "KEY", "SHA256"}, wide: 5, empty: "no grant was ever made"}
 	for _, s := range r.GetSteps() {

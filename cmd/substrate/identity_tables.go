@@ -137,7 +137,7 @@ func (a *app) grantCommand() *cobra.Command {
 			}
 			return a.showGrant(g)
 		},
-	}, a.grantSetCommand(), appendCmd, a.grantHistoryCommand(), a.grantVerifyCommand())
+	}, a.grantSetCommand(), appendCmd, a.grantHistoryCommand(), a.grantVerifyCommand(), a.grantRotateCommand())
 	return cmd
 }
 

@@ -456,6 +456,9 @@ func (w *world) ListGrantHistory(context.Context, *apiv1.ListGrantHistoryRequest
 		{Serial: 1, IssuedAt: at(1), Digest: "d1", Header: "eyJraWQiOiJrLTEifQ", Added: many},
 		{Serial: 2, IssuedAt: at(2), Digest: "d2", Header: "x", Removed: many[:2]}}}, nil
 }
+func (w *world) RotateGrantKey(context.Context, *apiv1.RotateGrantKeyRequest) (*apiv1.RotateGrantKeyResponse, error) {
+	return &apiv1.RotateGrantKeyResponse{Key: "k-2", Previous: "k-1"}, nil
+}
 func (w *world) SetGrant(_ context.Context, r *apiv1.SetGrantRequest) (*apiv1.Grant, error) {
 	return &apiv1.Grant{Organization: "acme", Serial: 4, IssuedAt: at(4), Definitions: r.GetDefinitions(), State: "valid"}, nil
 }

@@ -214,3 +214,44 @@ func TestGrantHistoryProvesTheChain(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestGrantKeyRotates: later grants are of the new key, earlier ones stay valid, and only the newest private key is kept; also after a restart.
+func TestGrantKeyRotates(t *testing.T) {
+	st := store.NewMemory()
+	c := newCluster(t, st)
+	c.set(plainConfig)
+	var keys []grant.KeyID
+	for i := range 3 {
+		k, err := c.engine.RotateGrantKey(t.Context(), c.admin)
+		if err != nil || k.ID == k.Previous || i > 0 && k.Previous != keys[i-1] {
+			t.Fatalf("rotation %d: %+v, %v", i, k, err)
+		}
+		keys = append(keys, k.ID)
+		if i == 2 {
+			c.close()
+			c = newCluster(t, st)
+		}
+		v, err := c.engine.Grant(t.Context(), c.admin, firstOrg)
+		if err != nil || v.State != "valid" {
+			t.Fatalf("after rotation %d the grant is %+v, %v", i, v, err)
+		}
+		if _, err := c.engine.SetGrant(t.Context(), c.admin, firstOrg, [][]string{nil, {"small"}}[i%2]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, _, err := c.engine.GrantHistory(t.Context(), c.admin, firstOrg, Page{Size: 100})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := all.Verify(nil); err != nil || len(all.History) != 4 {
+		t.Errorf("%d grants, %v", len(all.History), err)
+	}
+	ring, err := grant.ParseRing(all.Keys)
+	if err != nil || len(ring.IDs()) != 4 {
+		t.Errorf("grants are verified with %v, %v", ring.IDs(), err)
+	}
+	private, err := st.List(t.Context(), prefixGrantKey, "", 10)
+	if err != nil || len(private) != 1 || private[0].Key != prefixGrantKey+string(keys[2]) {
+		t.Errorf("%d private keys are kept, %v", len(private), err)
+	}
+}

@@ -61,6 +61,7 @@ func grantCases() []permissionCase {
 			_, err := e.SetGrant(ctx, c, firstOrg, []string{"small"})
 			return err
 		}, adminOnly},
+		{"RotateGrantKey", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.RotateGrantKey(ctx, c); return err }, adminOnly},
 		{"AppendDefinitions", func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.AppendDefinitions(ctx, c, []string{"small"}, nil, true)
 			return err

@@ -14,6 +14,7 @@ const (
 	keyFence          = "fence"          // written with every deletion, see tx.group
 	keyLifetime       = "certificate-lifetime"
 	prefixGrantKey    = "secret/grant-key/"
+	keyGrantRing      = "grant-keys" // public, once the key was rotated: of all keys that signed grants
 	prefixConfig      = "config/"      // config/<revision>: who, when, sha256
 	prefixYAML        = "config-yaml/" // config-yaml/<revision>: the bytes as given
 	prefixOrg         = "organization/"

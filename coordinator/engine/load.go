@@ -144,14 +144,7 @@ func (e *Engine) loadSecrets(ctx context.Context, s *state) error {
 	if s.ca, err = auth.ParseCA(entry.Value); err != nil {
 		return err
 	}
-	return e.scan(ctx, prefixGrantKey, func(entry store.Entry) error {
-		key, err := grant.ParseKey(entry.Value)
-		if err != nil {
-			return err
-		}
-		s.signer, s.ring = key, s.ring.With(key.Public())
-		return nil
-	})
+	return e.loadGrantKeys(ctx, s)
 }
 
 func (e *Engine) loadOwners(ctx context.Context, s *state) error {

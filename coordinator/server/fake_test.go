@@ -66,6 +66,7 @@ type fakeEngine struct {
 	noteRefusedFunc         func(context.Context, error) error
 	grantFunc               func(context.Context, engine.Caller, string) (engine.GrantView, error)
 	grantHistoryFunc        func(context.Context, engine.Caller, string, engine.Page) (grant.Export, string, error)
+	rotateGrantKeyFunc      func(context.Context, engine.Caller) (engine.GrantKey, error)
 	setGrantFunc            func(context.Context, engine.Caller, string, []string) (engine.GrantView, error)
 	appendDefinitionsFunc   func(context.Context, engine.Caller, []string, []string, bool) ([]engine.AppendResult, error)
 	createReservationFunc   func(context.Context, engine.Caller, engine.NewReservation) (engine.ReservationView, []string, error)
@@ -364,6 +365,13 @@ func (f *fakeEngine) GrantHistory(a0 context.Context, a1 engine.Caller, a2 strin
 		return grant.Export{}, "", unset("GrantHistory")
 	}
 	return f.grantHistoryFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) RotateGrantKey(a0 context.Context, a1 engine.Caller) (engine.GrantKey, error) {
+	if f.rotateGrantKeyFunc == nil {
+		return engine.GrantKey{}, unset("RotateGrantKey")
+	}
+	return f.rotateGrantKeyFunc(a0, a1)
 }
 
 func (f *fakeEngine) SetGrant(a0 context.Context, a1 engine.Caller, a2 string, a3 []string) (engine.GrantView, error) {

@@ -88,6 +88,11 @@ func (s identityService) ListGrantHistory(ctx context.Context, r *apiv1.ListGran
 		OrganizationId: string(h.Organization), Newest: h.Newest, Keys: string(h.Keys)}, nil
 }
 
+func (s identityService) RotateGrantKey(ctx context.Context, _ *apiv1.RotateGrantKeyRequest) (*apiv1.RotateGrantKeyResponse, error) {
+	k, err := s.grants.RotateGrantKey(ctx, callerOf(ctx))
+	return &apiv1.RotateGrantKeyResponse{Key: string(k.ID), Previous: string(k.Previous)}, err
+}
+
 func (s identityService) SetGrant(ctx context.Context, r *apiv1.SetGrantRequest) (*apiv1.Grant, error) {
 	return one(grantToProto)(s.grants.SetGrant(ctx, callerOf(ctx), r.GetOrganization(), r.GetDefinitions()))
 }

@@ -105,6 +105,7 @@ func identityPermissions() auth.Table {
 		apiv1.Identity_GetGrant_FullMethodName:                     auth.PermissionReadOrg,
 		apiv1.Identity_ListGrantHistory_FullMethodName:             auth.PermissionReadOrg,
 		apiv1.Identity_SetGrant_FullMethodName:                     auth.PermissionAdminCluster,
+		apiv1.Identity_RotateGrantKey_FullMethodName:               auth.PermissionAdminCluster,
 		apiv1.Identity_AppendProvisionerDefinitions_FullMethodName: auth.PermissionAdminCluster,
 		apiv1.Identity_GetStatus_FullMethodName:                    auth.PermissionUser,
 

@@ -265,6 +265,10 @@ func recordGrants(f *fakeEngine, note func(string, ...any)) {
 		step := grant.Delta{Serial: 1, IssuedAt: sampleGrant().IssuedAt, Digest: "d1", Header: "h", Signature: "s", Added: []grant.Entry{{ID: "gpu", Fingerprint: "f1"}}}
 		return grant.Export{Cluster: "c-1", Organization: "o-1", Newest: "a.b.c", Keys: []byte(`{"keys":[]}`), History: []grant.Delta{step}}, "", nil
 	}
+	f.rotateGrantKeyFunc = func(context.Context, engine.Caller) (engine.GrantKey, error) {
+		note("RotateGrantKey")
+		return engine.GrantKey{ID: "k2", Previous: "k1"}, nil
+	}
 	f.setGrantFunc = func(_ context.Context, _ engine.Caller, o string, ds []string) (engine.GrantView, error) {
 		note("SetGrant %q %v", o, ds)
 		return sampleGrant(), nil
@@ -364,6 +368,7 @@ func userRequests() [][]string {
 		{"POST", "/v1/users/u-1/tokens", `{}`},
 		{"GET", "/v1/grants/acme", ""},
 		{"GET", "/v1/grants/acme/history?page_size=7", ""},
+		{"POST", "/v1/grant-key:rotate", "{}"},
 		{"PUT", "/v1/grants/acme", `{"definitions":["gpu"]}`},
 		{"POST", "/v1/grants:append", `{"definitions":["gpu"],"organizations":["acme"]}`},
 		{"POST", "/v1/grants:append", `{"definitions":["gpu"]}`},

@@ -151,6 +151,7 @@ type grantAPI interface {
 	Grant(ctx context.Context, c engine.Caller, organization string) (engine.GrantView, error)
 	GrantHistory(ctx context.Context, c engine.Caller, organization string, p engine.Page) (grant.Export, string, error)
 	SetGrant(ctx context.Context, c engine.Caller, organization string, definitions []string) (engine.GrantView, error)
+	RotateGrantKey(ctx context.Context, c engine.Caller) (engine.GrantKey, error)
 	AppendDefinitions(ctx context.Context, c engine.Caller, definitions, organizations []string, all bool) ([]engine.AppendResult, error)
 }
 

@@ -2244,6 +2244,94 @@ func (x *Grant) GetJws() string {
 	return ""
 }
 
+type RotateGrantKeyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateGrantKeyRequest) Reset() {
+	*x = RotateGrantKeyRequest{}
+	mi := &file_apiv1_identity_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateGrantKeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateGrantKeyRequest) ProtoMessage() {}
+
+func (x *RotateGrantKeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateGrantKeyRequest.ProtoReflect.Descriptor instead.
+func (*RotateGrantKeyRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{35}
+}
+
+type RotateGrantKeyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           string                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"` // id of the one that signs from now on
+	Previous      string                 `protobuf:"bytes,2,opt,name=previous,proto3" json:"previous,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateGrantKeyResponse) Reset() {
+	*x = RotateGrantKeyResponse{}
+	mi := &file_apiv1_identity_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateGrantKeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateGrantKeyResponse) ProtoMessage() {}
+
+func (x *RotateGrantKeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_identity_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateGrantKeyResponse.ProtoReflect.Descriptor instead.
+func (*RotateGrantKeyResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *RotateGrantKeyResponse) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *RotateGrantKeyResponse) GetPrevious() string {
+	if x != nil {
+		return x.Previous
+	}
+	return ""
+}
+
 type ListGrantHistoryRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Organization  string                 `protobuf:"bytes,1,opt,name=organization,proto3" json:"organization,omitempty"`
@@ -2255,7 +2343,7 @@ type ListGrantHistoryRequest struct {
 
 func (x *ListGrantHistoryRequest) Reset() {
 	*x = ListGrantHistoryRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[35]
+	mi := &file_apiv1_identity_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2267,7 +2355,7 @@ func (x *ListGrantHistoryRequest) String() string {
 func (*ListGrantHistoryRequest) ProtoMessage() {}
 
 func (x *ListGrantHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[35]
+	mi := &file_apiv1_identity_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2280,7 +2368,7 @@ func (x *ListGrantHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGrantHistoryRequest.ProtoReflect.Descriptor instead.
 func (*ListGrantHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{35}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListGrantHistoryRequest) GetOrganization() string {
@@ -2318,7 +2406,7 @@ type ListGrantHistoryResponse struct {
 
 func (x *ListGrantHistoryResponse) Reset() {
 	*x = ListGrantHistoryResponse{}
-	mi := &file_apiv1_identity_proto_msgTypes[36]
+	mi := &file_apiv1_identity_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2418,7 @@ func (x *ListGrantHistoryResponse) String() string {
 func (*ListGrantHistoryResponse) ProtoMessage() {}
 
 func (x *ListGrantHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[36]
+	mi := &file_apiv1_identity_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2431,7 @@ func (x *ListGrantHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListGrantHistoryResponse.ProtoReflect.Descriptor instead.
 func (*ListGrantHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{36}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListGrantHistoryResponse) GetSteps() []*GrantStep {
@@ -2404,7 +2492,7 @@ type GrantStep struct {
 
 func (x *GrantStep) Reset() {
 	*x = GrantStep{}
-	mi := &file_apiv1_identity_proto_msgTypes[37]
+	mi := &file_apiv1_identity_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2416,7 +2504,7 @@ func (x *GrantStep) String() string {
 func (*GrantStep) ProtoMessage() {}
 
 func (x *GrantStep) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[37]
+	mi := &file_apiv1_identity_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2429,7 +2517,7 @@ func (x *GrantStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantStep.ProtoReflect.Descriptor instead.
 func (*GrantStep) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{37}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GrantStep) GetSerial() uint64 {
@@ -2492,7 +2580,7 @@ type GrantEntry struct {
 
 func (x *GrantEntry) Reset() {
 	*x = GrantEntry{}
-	mi := &file_apiv1_identity_proto_msgTypes[38]
+	mi := &file_apiv1_identity_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2504,7 +2592,7 @@ func (x *GrantEntry) String() string {
 func (*GrantEntry) ProtoMessage() {}
 
 func (x *GrantEntry) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[38]
+	mi := &file_apiv1_identity_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2517,7 +2605,7 @@ func (x *GrantEntry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantEntry.ProtoReflect.Descriptor instead.
 func (*GrantEntry) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{38}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GrantEntry) GetId() string {
@@ -2545,7 +2633,7 @@ type AppendProvisionerDefinitionsRequest struct {
 
 func (x *AppendProvisionerDefinitionsRequest) Reset() {
 	*x = AppendProvisionerDefinitionsRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[39]
+	mi := &file_apiv1_identity_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2557,7 +2645,7 @@ func (x *AppendProvisionerDefinitionsRequest) String() string {
 func (*AppendProvisionerDefinitionsRequest) ProtoMessage() {}
 
 func (x *AppendProvisionerDefinitionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[39]
+	mi := &file_apiv1_identity_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2570,7 +2658,7 @@ func (x *AppendProvisionerDefinitionsRequest) ProtoReflect() protoreflect.Messag
 
 // Deprecated: Use AppendProvisionerDefinitionsRequest.ProtoReflect.Descriptor instead.
 func (*AppendProvisionerDefinitionsRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{39}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *AppendProvisionerDefinitionsRequest) GetDefinitions() []string {
@@ -2604,7 +2692,7 @@ type AppendProvisionerDefinitionsResponse struct {
 
 func (x *AppendProvisionerDefinitionsResponse) Reset() {
 	*x = AppendProvisionerDefinitionsResponse{}
-	mi := &file_apiv1_identity_proto_msgTypes[40]
+	mi := &file_apiv1_identity_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2616,7 +2704,7 @@ func (x *AppendProvisionerDefinitionsResponse) String() string {
 func (*AppendProvisionerDefinitionsResponse) ProtoMessage() {}
 
 func (x *AppendProvisionerDefinitionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[40]
+	mi := &file_apiv1_identity_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2629,7 +2717,7 @@ func (x *AppendProvisionerDefinitionsResponse) ProtoReflect() protoreflect.Messa
 
 // Deprecated: Use AppendProvisionerDefinitionsResponse.ProtoReflect.Descriptor instead.
 func (*AppendProvisionerDefinitionsResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{40}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *AppendProvisionerDefinitionsResponse) GetResults() []*AppendProvisionerDefinitionsResponse_Result {
@@ -2658,7 +2746,7 @@ type ClusterOutcome struct {
 
 func (x *ClusterOutcome) Reset() {
 	*x = ClusterOutcome{}
-	mi := &file_apiv1_identity_proto_msgTypes[41]
+	mi := &file_apiv1_identity_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2670,7 +2758,7 @@ func (x *ClusterOutcome) String() string {
 func (*ClusterOutcome) ProtoMessage() {}
 
 func (x *ClusterOutcome) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[41]
+	mi := &file_apiv1_identity_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2683,7 +2771,7 @@ func (x *ClusterOutcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterOutcome.ProtoReflect.Descriptor instead.
 func (*ClusterOutcome) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{41}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ClusterOutcome) GetCluster() string {
@@ -2715,7 +2803,7 @@ type GetStatusRequest struct {
 
 func (x *GetStatusRequest) Reset() {
 	*x = GetStatusRequest{}
-	mi := &file_apiv1_identity_proto_msgTypes[42]
+	mi := &file_apiv1_identity_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2727,7 +2815,7 @@ func (x *GetStatusRequest) String() string {
 func (*GetStatusRequest) ProtoMessage() {}
 
 func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[42]
+	mi := &file_apiv1_identity_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2740,7 +2828,7 @@ func (x *GetStatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusRequest.ProtoReflect.Descriptor instead.
 func (*GetStatusRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{42}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{44}
 }
 
 type GetStatusResponse struct {
@@ -2762,7 +2850,7 @@ type GetStatusResponse struct {
 
 func (x *GetStatusResponse) Reset() {
 	*x = GetStatusResponse{}
-	mi := &file_apiv1_identity_proto_msgTypes[43]
+	mi := &file_apiv1_identity_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2774,7 +2862,7 @@ func (x *GetStatusResponse) String() string {
 func (*GetStatusResponse) ProtoMessage() {}
 
 func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[43]
+	mi := &file_apiv1_identity_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2787,7 +2875,7 @@ func (x *GetStatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatusResponse.ProtoReflect.Descriptor instead.
 func (*GetStatusResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{43}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetStatusResponse) GetVersion() string {
@@ -2879,7 +2967,7 @@ type AppendProvisionerDefinitionsResponse_Result struct {
 
 func (x *AppendProvisionerDefinitionsResponse_Result) Reset() {
 	*x = AppendProvisionerDefinitionsResponse_Result{}
-	mi := &file_apiv1_identity_proto_msgTypes[44]
+	mi := &file_apiv1_identity_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2891,7 +2979,7 @@ func (x *AppendProvisionerDefinitionsResponse_Result) String() string {
 func (*AppendProvisionerDefinitionsResponse_Result) ProtoMessage() {}
 
 func (x *AppendProvisionerDefinitionsResponse_Result) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_identity_proto_msgTypes[44]
+	mi := &file_apiv1_identity_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2904,7 +2992,7 @@ func (x *AppendProvisionerDefinitionsResponse_Result) ProtoReflect() protoreflec
 
 // Deprecated: Use AppendProvisionerDefinitionsResponse_Result.ProtoReflect.Descriptor instead.
 func (*AppendProvisionerDefinitionsResponse_Result) Descriptor() ([]byte, []int) {
-	return file_apiv1_identity_proto_rawDescGZIP(), []int{40, 0}
+	return file_apiv1_identity_proto_rawDescGZIP(), []int{42, 0}
 }
 
 func (x *AppendProvisionerDefinitionsResponse_Result) GetDefinition() string {
@@ -3110,7 +3198,11 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"\vdefinitions\x18\x04 \x03(\tR\vdefinitions\x12\x18\n" +
 	"\aorphans\x18\x05 \x03(\tR\aorphans\x12\x14\n" +
 	"\x05state\x18\x06 \x01(\tR\x05state\x12\x10\n" +
-	"\x03jws\x18\a \x01(\tR\x03jws\"y\n" +
+	"\x03jws\x18\a \x01(\tR\x03jws\"\x17\n" +
+	"\x15RotateGrantKeyRequest\"F\n" +
+	"\x16RotateGrantKeyResponse\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x1a\n" +
+	"\bprevious\x18\x02 \x01(\tR\bprevious\"y\n" +
 	"\x17ListGrantHistoryRequest\x12\"\n" +
 	"\forganization\x18\x01 \x01(\tR\forganization\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
@@ -3172,7 +3264,7 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"\x04role\x18\t \x01(\tR\x04role\x12%\n" +
 	"\x0eclusters_ready\x18\n" +
 	" \x01(\rR\rclustersReady\x12%\n" +
-	"\x0eclusters_total\x18\v \x01(\rR\rclustersTotal2\xde\x0e\n" +
+	"\x0eclusters_total\x18\v \x01(\rR\rclustersTotal2\xbb\x0f\n" +
 	"\bIdentity\x12C\n" +
 	"\x06WhoAmI\x12\x1b.substrate.v1.WhoAmIRequest\x1a\x1c.substrate.v1.WhoAmIResponse\x12d\n" +
 	"\x11ListOrganizations\x12&.substrate.v1.ListOrganizationsRequest\x1a'.substrate.v1.ListOrganizationsResponse\x12Y\n" +
@@ -3198,7 +3290,8 @@ const file_apiv1_identity_proto_rawDesc = "" +
 	"\x0fRevokeUserToken\x12$.substrate.v1.RevokeUserTokenRequest\x1a%.substrate.v1.RevokeUserTokenResponse\x12>\n" +
 	"\bGetGrant\x12\x1d.substrate.v1.GetGrantRequest\x1a\x13.substrate.v1.Grant\x12>\n" +
 	"\bSetGrant\x12\x1d.substrate.v1.SetGrantRequest\x1a\x13.substrate.v1.Grant\x12a\n" +
-	"\x10ListGrantHistory\x12%.substrate.v1.ListGrantHistoryRequest\x1a&.substrate.v1.ListGrantHistoryResponse\x12\x85\x01\n" +
+	"\x10ListGrantHistory\x12%.substrate.v1.ListGrantHistoryRequest\x1a&.substrate.v1.ListGrantHistoryResponse\x12[\n" +
+	"\x0eRotateGrantKey\x12#.substrate.v1.RotateGrantKeyRequest\x1a$.substrate.v1.RotateGrantKeyResponse\x12\x85\x01\n" +
 	"\x1cAppendProvisionerDefinitions\x121.substrate.v1.AppendProvisionerDefinitionsRequest\x1a2.substrate.v1.AppendProvisionerDefinitionsResponse\x12L\n" +
 	"\tGetStatus\x12\x1e.substrate.v1.GetStatusRequest\x1a\x1f.substrate.v1.GetStatusResponseB\x17Z\x15substrate/proto/apiv1b\x06proto3"
 
@@ -3214,7 +3307,7 @@ func file_apiv1_identity_proto_rawDescGZIP() []byte {
 	return file_apiv1_identity_proto_rawDescData
 }
 
-var file_apiv1_identity_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_apiv1_identity_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_apiv1_identity_proto_goTypes = []any{
 	(*WhoAmIRequest)(nil),                               // 0: substrate.v1.WhoAmIRequest
 	(*WhoAmIResponse)(nil),                              // 1: substrate.v1.WhoAmIResponse
@@ -3251,43 +3344,45 @@ var file_apiv1_identity_proto_goTypes = []any{
 	(*GetGrantRequest)(nil),                             // 32: substrate.v1.GetGrantRequest
 	(*SetGrantRequest)(nil),                             // 33: substrate.v1.SetGrantRequest
 	(*Grant)(nil),                                       // 34: substrate.v1.Grant
-	(*ListGrantHistoryRequest)(nil),                     // 35: substrate.v1.ListGrantHistoryRequest
-	(*ListGrantHistoryResponse)(nil),                    // 36: substrate.v1.ListGrantHistoryResponse
-	(*GrantStep)(nil),                                   // 37: substrate.v1.GrantStep
-	(*GrantEntry)(nil),                                  // 38: substrate.v1.GrantEntry
-	(*AppendProvisionerDefinitionsRequest)(nil),         // 39: substrate.v1.AppendProvisionerDefinitionsRequest
-	(*AppendProvisionerDefinitionsResponse)(nil),        // 40: substrate.v1.AppendProvisionerDefinitionsResponse
-	(*ClusterOutcome)(nil),                              // 41: substrate.v1.ClusterOutcome
-	(*GetStatusRequest)(nil),                            // 42: substrate.v1.GetStatusRequest
-	(*GetStatusResponse)(nil),                           // 43: substrate.v1.GetStatusResponse
-	(*AppendProvisionerDefinitionsResponse_Result)(nil), // 44: substrate.v1.AppendProvisionerDefinitionsResponse.Result
-	(*timestamppb.Timestamp)(nil),                       // 45: google.protobuf.Timestamp
+	(*RotateGrantKeyRequest)(nil),                       // 35: substrate.v1.RotateGrantKeyRequest
+	(*RotateGrantKeyResponse)(nil),                      // 36: substrate.v1.RotateGrantKeyResponse
+	(*ListGrantHistoryRequest)(nil),                     // 37: substrate.v1.ListGrantHistoryRequest
+	(*ListGrantHistoryResponse)(nil),                    // 38: substrate.v1.ListGrantHistoryResponse
+	(*GrantStep)(nil),                                   // 39: substrate.v1.GrantStep
+	(*GrantEntry)(nil),                                  // 40: substrate.v1.GrantEntry
+	(*AppendProvisionerDefinitionsRequest)(nil),         // 41: substrate.v1.AppendProvisionerDefinitionsRequest
+	(*AppendProvisionerDefinitionsResponse)(nil),        // 42: substrate.v1.AppendProvisionerDefinitionsResponse
+	(*ClusterOutcome)(nil),                              // 43: substrate.v1.ClusterOutcome
+	(*GetStatusRequest)(nil),                            // 44: substrate.v1.GetStatusRequest
+	(*GetStatusResponse)(nil),                           // 45: substrate.v1.GetStatusResponse
+	(*AppendProvisionerDefinitionsResponse_Result)(nil), // 46: substrate.v1.AppendProvisionerDefinitionsResponse.Result
+	(*timestamppb.Timestamp)(nil),                       // 47: google.protobuf.Timestamp
 }
 var file_apiv1_identity_proto_depIdxs = []int32{
 	16, // 0: substrate.v1.WhoAmIResponse.user:type_name -> substrate.v1.User
 	2,  // 1: substrate.v1.WhoAmIResponse.organization:type_name -> substrate.v1.Organization
-	45, // 2: substrate.v1.Organization.created:type_name -> google.protobuf.Timestamp
+	47, // 2: substrate.v1.Organization.created:type_name -> google.protobuf.Timestamp
 	3,  // 3: substrate.v1.Organization.replica:type_name -> substrate.v1.Replica
-	45, // 4: substrate.v1.Replica.synced:type_name -> google.protobuf.Timestamp
+	47, // 4: substrate.v1.Replica.synced:type_name -> google.protobuf.Timestamp
 	2,  // 5: substrate.v1.ListOrganizationsResponse.organizations:type_name -> substrate.v1.Organization
-	45, // 6: substrate.v1.Group.created:type_name -> google.protobuf.Timestamp
+	47, // 6: substrate.v1.Group.created:type_name -> google.protobuf.Timestamp
 	3,  // 7: substrate.v1.Group.replica:type_name -> substrate.v1.Replica
 	8,  // 8: substrate.v1.ListGroupsResponse.groups:type_name -> substrate.v1.Group
-	45, // 9: substrate.v1.User.created:type_name -> google.protobuf.Timestamp
+	47, // 9: substrate.v1.User.created:type_name -> google.protobuf.Timestamp
 	3,  // 10: substrate.v1.User.replica:type_name -> substrate.v1.Replica
 	16, // 11: substrate.v1.ListUsersResponse.users:type_name -> substrate.v1.User
 	27, // 12: substrate.v1.CreateUserTokenResponse.record:type_name -> substrate.v1.UserToken
-	45, // 13: substrate.v1.UserToken.created:type_name -> google.protobuf.Timestamp
-	45, // 14: substrate.v1.UserToken.expires:type_name -> google.protobuf.Timestamp
-	45, // 15: substrate.v1.UserToken.last_used:type_name -> google.protobuf.Timestamp
+	47, // 13: substrate.v1.UserToken.created:type_name -> google.protobuf.Timestamp
+	47, // 14: substrate.v1.UserToken.expires:type_name -> google.protobuf.Timestamp
+	47, // 15: substrate.v1.UserToken.last_used:type_name -> google.protobuf.Timestamp
 	27, // 16: substrate.v1.ListUserTokensResponse.tokens:type_name -> substrate.v1.UserToken
-	45, // 17: substrate.v1.Grant.issued_at:type_name -> google.protobuf.Timestamp
-	37, // 18: substrate.v1.ListGrantHistoryResponse.steps:type_name -> substrate.v1.GrantStep
-	45, // 19: substrate.v1.GrantStep.issued_at:type_name -> google.protobuf.Timestamp
-	38, // 20: substrate.v1.GrantStep.added:type_name -> substrate.v1.GrantEntry
-	38, // 21: substrate.v1.GrantStep.removed:type_name -> substrate.v1.GrantEntry
-	44, // 22: substrate.v1.AppendProvisionerDefinitionsResponse.results:type_name -> substrate.v1.AppendProvisionerDefinitionsResponse.Result
-	41, // 23: substrate.v1.AppendProvisionerDefinitionsResponse.clusters:type_name -> substrate.v1.ClusterOutcome
+	47, // 17: substrate.v1.Grant.issued_at:type_name -> google.protobuf.Timestamp
+	39, // 18: substrate.v1.ListGrantHistoryResponse.steps:type_name -> substrate.v1.GrantStep
+	47, // 19: substrate.v1.GrantStep.issued_at:type_name -> google.protobuf.Timestamp
+	40, // 20: substrate.v1.GrantStep.added:type_name -> substrate.v1.GrantEntry
+	40, // 21: substrate.v1.GrantStep.removed:type_name -> substrate.v1.GrantEntry
+	46, // 22: substrate.v1.AppendProvisionerDefinitionsResponse.results:type_name -> substrate.v1.AppendProvisionerDefinitionsResponse.Result
+	43, // 23: substrate.v1.AppendProvisionerDefinitionsResponse.clusters:type_name -> substrate.v1.ClusterOutcome
 	0,  // 24: substrate.v1.Identity.WhoAmI:input_type -> substrate.v1.WhoAmIRequest
 	4,  // 25: substrate.v1.Identity.ListOrganizations:input_type -> substrate.v1.ListOrganizationsRequest
 	6,  // 26: substrate.v1.Identity.CreateOrganization:input_type -> substrate.v1.CreateOrganizationRequest
@@ -3308,34 +3403,36 @@ var file_apiv1_identity_proto_depIdxs = []int32{
 	30, // 41: substrate.v1.Identity.RevokeUserToken:input_type -> substrate.v1.RevokeUserTokenRequest
 	32, // 42: substrate.v1.Identity.GetGrant:input_type -> substrate.v1.GetGrantRequest
 	33, // 43: substrate.v1.Identity.SetGrant:input_type -> substrate.v1.SetGrantRequest
-	35, // 44: substrate.v1.Identity.ListGrantHistory:input_type -> substrate.v1.ListGrantHistoryRequest
-	39, // 45: substrate.v1.Identity.AppendProvisionerDefinitions:input_type -> substrate.v1.AppendProvisionerDefinitionsRequest
-	42, // 46: substrate.v1.Identity.GetStatus:input_type -> substrate.v1.GetStatusRequest
-	1,  // 47: substrate.v1.Identity.WhoAmI:output_type -> substrate.v1.WhoAmIResponse
-	5,  // 48: substrate.v1.Identity.ListOrganizations:output_type -> substrate.v1.ListOrganizationsResponse
-	2,  // 49: substrate.v1.Identity.CreateOrganization:output_type -> substrate.v1.Organization
-	2,  // 50: substrate.v1.Identity.UpdateOrganization:output_type -> substrate.v1.Organization
-	10, // 51: substrate.v1.Identity.ListGroups:output_type -> substrate.v1.ListGroupsResponse
-	8,  // 52: substrate.v1.Identity.CreateGroup:output_type -> substrate.v1.Group
-	8,  // 53: substrate.v1.Identity.UpdateGroup:output_type -> substrate.v1.Group
-	18, // 54: substrate.v1.Identity.ListUsers:output_type -> substrate.v1.ListUsersResponse
-	16, // 55: substrate.v1.Identity.CreateUser:output_type -> substrate.v1.User
-	16, // 56: substrate.v1.Identity.UpdateUser:output_type -> substrate.v1.User
-	12, // 57: substrate.v1.Identity.DeleteGroup:output_type -> substrate.v1.DeleteGroupResponse
-	16, // 58: substrate.v1.Identity.UseGroup:output_type -> substrate.v1.User
-	16, // 59: substrate.v1.Identity.SetMember:output_type -> substrate.v1.User
-	16, // 60: substrate.v1.Identity.RemoveMember:output_type -> substrate.v1.User
-	24, // 61: substrate.v1.Identity.DeleteUser:output_type -> substrate.v1.DeleteUserResponse
-	26, // 62: substrate.v1.Identity.CreateUserToken:output_type -> substrate.v1.CreateUserTokenResponse
-	29, // 63: substrate.v1.Identity.ListUserTokens:output_type -> substrate.v1.ListUserTokensResponse
-	31, // 64: substrate.v1.Identity.RevokeUserToken:output_type -> substrate.v1.RevokeUserTokenResponse
-	34, // 65: substrate.v1.Identity.GetGrant:output_type -> substrate.v1.Grant
-	34, // 66: substrate.v1.Identity.SetGrant:output_type -> substrate.v1.Grant
-	36, // 67: substrate.v1.Identity.ListGrantHistory:output_type -> substrate.v1.ListGrantHistoryResponse
-	40, // 68: substrate.v1.Identity.AppendProvisionerDefinitions:output_type -> substrate.v1.AppendProvisionerDefinitionsResponse
-	43, // 69: substrate.v1.Identity.GetStatus:output_type -> substrate.v1.GetStatusResponse
-	47, // [47:70] is the sub-list for method output_type
-	24, // [24:47] is the sub-list for method input_type
+	37, // 44: substrate.v1.Identity.ListGrantHistory:input_type -> substrate.v1.ListGrantHistoryRequest
+	35, // 45: substrate.v1.Identity.RotateGrantKey:input_type -> substrate.v1.RotateGrantKeyRequest
+	41, // 46: substrate.v1.Identity.AppendProvisionerDefinitions:input_type -> substrate.v1.AppendProvisionerDefinitionsRequest
+	44, // 47: substrate.v1.Identity.GetStatus:input_type -> substrate.v1.GetStatusRequest
+	1,  // 48: substrate.v1.Identity.WhoAmI:output_type -> substrate.v1.WhoAmIResponse
+	5,  // 49: substrate.v1.Identity.ListOrganizations:output_type -> substrate.v1.ListOrganizationsResponse
+	2,  // 50: substrate.v1.Identity.CreateOrganization:output_type -> substrate.v1.Organization
+	2,  // 51: substrate.v1.Identity.UpdateOrganization:output_type -> substrate.v1.Organization
+	10, // 52: substrate.v1.Identity.ListGroups:output_type -> substrate.v1.ListGroupsResponse
+	8,  // 53: substrate.v1.Identity.CreateGroup:output_type -> substrate.v1.Group
+	8,  // 54: substrate.v1.Identity.UpdateGroup:output_type -> substrate.v1.Group
+	18, // 55: substrate.v1.Identity.ListUsers:output_type -> substrate.v1.ListUsersResponse
+	16, // 56: substrate.v1.Identity.CreateUser:output_type -> substrate.v1.User
+	16, // 57: substrate.v1.Identity.UpdateUser:output_type -> substrate.v1.User
+	12, // 58: substrate.v1.Identity.DeleteGroup:output_type -> substrate.v1.DeleteGroupResponse
+	16, // 59: substrate.v1.Identity.UseGroup:output_type -> substrate.v1.User
+	16, // 60: substrate.v1.Identity.SetMember:output_type -> substrate.v1.User
+	16, // 61: substrate.v1.Identity.RemoveMember:output_type -> substrate.v1.User
+	24, // 62: substrate.v1.Identity.DeleteUser:output_type -> substrate.v1.DeleteUserResponse
+	26, // 63: substrate.v1.Identity.CreateUserToken:output_type -> substrate.v1.CreateUserTokenResponse
+	29, // 64: substrate.v1.Identity.ListUserTokens:output_type -> substrate.v1.ListUserTokensResponse
+	31, // 65: substrate.v1.Identity.RevokeUserToken:output_type -> substrate.v1.RevokeUserTokenResponse
+	34, // 66: substrate.v1.Identity.GetGrant:output_type -> substrate.v1.Grant
+	34, // 67: substrate.v1.Identity.SetGrant:output_type -> substrate.v1.Grant
+	38, // 68: substrate.v1.Identity.ListGrantHistory:output_type -> substrate.v1.ListGrantHistoryResponse
+	36, // 69: substrate.v1.Identity.RotateGrantKey:output_type -> substrate.v1.RotateGrantKeyResponse
+	42, // 70: substrate.v1.Identity.AppendProvisionerDefinitions:output_type -> substrate.v1.AppendProvisionerDefinitionsResponse
+	45, // 71: substrate.v1.Identity.GetStatus:output_type -> substrate.v1.GetStatusResponse
+	48, // [48:72] is the sub-list for method output_type
+	24, // [24:48] is the sub-list for method input_type
 	24, // [24:24] is the sub-list for extension type_name
 	24, // [24:24] is the sub-list for extension extendee
 	0,  // [0:24] is the sub-list for field type_name
@@ -3349,14 +3446,14 @@ func file_apiv1_identity_proto_init() {
 	file_apiv1_identity_proto_msgTypes[7].OneofWrappers = []any{}
 	file_apiv1_identity_proto_msgTypes[15].OneofWrappers = []any{}
 	file_apiv1_identity_proto_msgTypes[22].OneofWrappers = []any{}
-	file_apiv1_identity_proto_msgTypes[44].OneofWrappers = []any{}
+	file_apiv1_identity_proto_msgTypes[46].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_apiv1_identity_proto_rawDesc), len(file_apiv1_identity_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   45,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

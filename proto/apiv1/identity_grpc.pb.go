@@ -40,6 +40,7 @@ const (
 	Identity_GetGrant_FullMethodName                     = "/substrate.v1.Identity/GetGrant"
 	Identity_SetGrant_FullMethodName                     = "/substrate.v1.Identity/SetGrant"
 	Identity_ListGrantHistory_FullMethodName             = "/substrate.v1.Identity/ListGrantHistory"
+	Identity_RotateGrantKey_FullMethodName               = "/substrate.v1.Identity/RotateGrantKey"
 	Identity_AppendProvisionerDefinitions_FullMethodName = "/substrate.v1.Identity/AppendProvisionerDefinitions"
 	Identity_GetStatus_FullMethodName                    = "/substrate.v1.Identity/GetStatus"
 )
@@ -76,6 +77,8 @@ type IdentityClient interface {
 	SetGrant(ctx context.Context, in *SetGrantRequest, opts ...grpc.CallOption) (*Grant, error)
 	// ListGrantHistory tells every grant that an organisation has had, so that the chain can be checked by who has the file.
 	ListGrantHistory(ctx context.Context, in *ListGrantHistoryRequest, opts ...grpc.CallOption) (*ListGrantHistoryResponse, error)
+	// RotateGrantKey has grants signed with a new key. What earlier keys have signed stays valid.
+	RotateGrantKey(ctx context.Context, in *RotateGrantKeyRequest, opts ...grpc.CallOption) (*RotateGrantKeyResponse, error)
 	AppendProvisionerDefinitions(ctx context.Context, in *AppendProvisionerDefinitionsRequest, opts ...grpc.CallOption) (*AppendProvisionerDefinitionsResponse, error)
 	GetStatus(ctx context.Context, in *GetStatusRequest, opts ...grpc.CallOption) (*GetStatusResponse, error)
 }
@@ -298,6 +301,16 @@ func (c *identityClient) ListGrantHistory(ctx context.Context, in *ListGrantHist
 	return out, nil
 }
 
+func (c *identityClient) RotateGrantKey(ctx context.Context, in *RotateGrantKeyRequest, opts ...grpc.CallOption) (*RotateGrantKeyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RotateGrantKeyResponse)
+	err := c.cc.Invoke(ctx, Identity_RotateGrantKey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *identityClient) AppendProvisionerDefinitions(ctx context.Context, in *AppendProvisionerDefinitionsRequest, opts ...grpc.CallOption) (*AppendProvisionerDefinitionsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(AppendProvisionerDefinitionsResponse)
@@ -350,6 +363,8 @@ type IdentityServer interface {
 	SetGrant(context.Context, *SetGrantRequest) (*Grant, error)
 	// ListGrantHistory tells every grant that an organisation has had, so that the chain can be checked by who has the file.
 	ListGrantHistory(context.Context, *ListGrantHistoryRequest) (*ListGrantHistoryResponse, error)
+	// RotateGrantKey has grants signed with a new key. What earlier keys have signed stays valid.
+	RotateGrantKey(context.Context, *RotateGrantKeyRequest) (*RotateGrantKeyResponse, error)
 	AppendProvisionerDefinitions(context.Context, *AppendProvisionerDefinitionsRequest) (*AppendProvisionerDefinitionsResponse, error)
 	GetStatus(context.Context, *GetStatusRequest) (*GetStatusResponse, error)
 	mustEmbedUnimplementedIdentityServer()
@@ -424,6 +439,9 @@ func (UnimplementedIdentityServer) SetGrant(context.Context, *SetGrantRequest) (
 }
 func (UnimplementedIdentityServer) ListGrantHistory(context.Context, *ListGrantHistoryRequest) (*ListGrantHistoryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListGrantHistory not implemented")
+}
+func (UnimplementedIdentityServer) RotateGrantKey(context.Context, *RotateGrantKeyRequest) (*RotateGrantKeyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RotateGrantKey not implemented")
 }
 func (UnimplementedIdentityServer) AppendProvisionerDefinitions(context.Context, *AppendProvisionerDefinitionsRequest) (*AppendProvisionerDefinitionsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method AppendProvisionerDefinitions not implemented")
@@ -830,6 +848,24 @@ func _Identity_ListGrantHistory_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Identity_RotateGrantKey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RotateGrantKeyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(IdentityServer).RotateGrantKey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Identity_RotateGrantKey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(IdentityServer).RotateGrantKey(ctx, req.(*RotateGrantKeyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Identity_AppendProvisionerDefinitions_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(AppendProvisionerDefinitionsRequest)
 	if err := dec(in); err != nil {
@@ -956,6 +992,10 @@ var Identity_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListGrantHistory",
 			Handler:    _Identity_ListGrantHistory_Handler,
+		},
+		{
+			MethodName: "RotateGrantKey",
+			Handler:    _Identity_RotateGrantKey_Handler,
 		},
 		{
 			MethodName: "AppendProvisionerDefinitions",
