@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs what the tests compare with or run: lscpu, lsblk, lsmem (util-linux), lspci (pciutils), pci.ids, numactl,
-# a whole Slurm with its database, and an SSH server. Nothing that is installed here is left running.
+# a whole Slurm with its database, an SSH server, and a client of EC2. Nothing that is installed here is left running.
 set -eu
 missing=""
 has() { command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ]; } # daemons are on root's path only
@@ -22,6 +22,7 @@ need slurmdbd slurmdbd
 need munge munged
 need mariadb-server-core mariadbd
 need openssh-server sshd
+/usr/bin/python3 -c 'import boto3' 2>/dev/null || missing="$missing python3-boto3" # a client of EC2 that is not ours
 need openssh-client ssh-keygen ssh-agent ssh-add
 [ -z "$missing" ] && exit 0
 if [ "$(id -u)" != 0 ]; then

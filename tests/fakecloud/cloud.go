@@ -200,7 +200,7 @@ func (c *Cloud) repeated(s spent, what string) (Instance, error) {
 	i := c.instances[s.id]
 	switch {
 	case s.what != what:
-		return Instance{}, &Refusal{TokenMismatch, "the token was used for " + s.what}
+		return Instance{}, &Refusal{TokenMismatch, "the token was used for something else"}
 	case i.State >= Stopping:
 		return Instance{}, &Refusal{TokenSpent, "the instance of this token is over"}
 	}

@@ -35,6 +35,8 @@ type Options struct {
 const (
 	// unseen is for how long an instance that was launched may be in no list, and unknown to a call, without counting as gone.
 	unseen = 2 * time.Minute
+	// seenBy is when an instance that was ever asked for can be found for certain, as long as it exists.
+	seenBy = 10 * time.Minute
 	// emptyFor is how long a type counts as not to be had, in a zone and market, once the cloud has said so.
 	emptyFor = 3 * time.Minute
 	// attempts are the SDK's for one call, the first one included.

@@ -133,12 +133,12 @@ func (p *Provisioner) used(ctx context.Context, op string, r provision.Request, 
 		inst.ID = r.ID
 		return inst, nil
 	}
-	if codeOf(cause) == tokenSpent {
-		return provision.Instance{}, p.explain(op, cause)
+	if codeOf(cause) == tokenMismatch && p.now().Sub(r.Asked) < seenBy {
+		e := provision.Errorf(provision.FaultTransient, op, "its instance exists and cannot be seen yet: %w", p.explain(op, cause))
+		e.After = unsaidPause
+		return provision.Instance{}, e
 	}
-	e := provision.Errorf(provision.FaultTransient, op, "its instance exists and cannot be seen yet: %w", cause)
-	e.After = unsaidPause
-	return provision.Instance{}, e
+	return provision.Instance{}, provision.Errorf(provision.FaultInterrupted, op, "its instance is over and EC2 knows it no more: %w", p.explain(op, cause))
 }
 
 // Release ends an instance. What a call right after its launch does not know is asked for again.
