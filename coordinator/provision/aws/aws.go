@@ -33,12 +33,8 @@ type Options struct {
 }
 
 const (
-	// unseen is for how long an instance that was launched may be in no list, and unknown to a call, without counting as gone.
-	unseen = 2 * time.Minute
 	// seenBy is when an instance that was ever asked for can be found for certain, as long as it exists.
 	seenBy = 10 * time.Minute
-	// emptyFor is how long a type counts as not to be had, in a zone and market, once the cloud has said so.
-	emptyFor = 3 * time.Minute
 	// attempts are the SDK's for one call, the first one included.
 	attempts = 3
 	// mostPages bounds lists: a thousand instances are in a page.
@@ -54,16 +50,11 @@ type Provisioner struct {
 	region string
 	ec2    *client
 
-	mu     sync.Mutex
-	recent map[provision.Handle]recent // launched by this process and not yet in a list
-	empty  map[place]refusal
-	market market
-}
+	recent cloud.Recent
+	empty  cloud.Empty[place]
 
-// recent is an instance as the answer to its launch told of it.
-type recent struct {
-	provision.Instance
-	at time.Time
+	mu     sync.Mutex
+	market market
 }
 
 // place is where an instance is asked for, as far as capacity goes.
@@ -80,14 +71,6 @@ func (p place) market() string {
 	}
 	return "on-demand"
 }
-
-// refusal is the cloud's word that there is no capacity.
-type refusal struct {
-	at  time.Time
-	why string
-}
-
-func (r refusal) until() time.Time { return r.at.Add(emptyFor) }
 
 // New makes the provisioner of a backend. It asks the cloud for nothing.
 func New(ctx context.Context, o Options) (*Provisioner, error) {
@@ -123,8 +106,7 @@ func New(ctx context.Context, o Options) (*Provisioner, error) {
 			return fail("%w", err)
 		}
 	}
-	return &Provisioner{opt: o, region: conf.Region, ec2: clientOf(ec2.NewFromConfig(conf)),
-		recent: map[provision.Handle]recent{}, empty: map[place]refusal{}}, nil
+	return &Provisioner{opt: o, region: conf.Region, ec2: clientOf(ec2.NewFromConfig(conf))}, nil
 }
 
 // credentialFile reads the default profile of a file of credentials, anew from time to time: keys are changed in place. It takes

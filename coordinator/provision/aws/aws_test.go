@@ -170,7 +170,7 @@ func TestLaunchedAndNotYetVisible(t *testing.T) {
 	never := newAccount(t, fakecloud.Options{Appears: time.Hour})
 	p = never.open(t, cluster)
 	i = launch(t, p, request(2, definition("c5.large", false)))
-	never.cloud.Advance(unseen + time.Second)
+	never.cloud.Advance(cloud.Unseen + time.Second)
 	if list, err := p.List(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("after the grace period the list is %+v, %v", list, err)
 	}
@@ -203,7 +203,7 @@ func TestNoCapacityIsRemembered(t *testing.T) {
 	}
 	launch(t, p, request(3, demand))
 	a.cloud.Empty("c5.large", "", fakecloud.Spot, false)
-	a.cloud.Advance(emptyFor)
+	a.cloud.Advance(cloud.EmptyFor)
 	if o := a.offer(t, p, spot); !o.Available {
 		t.Errorf("later the offer is %+v", o)
 	}
@@ -321,7 +321,7 @@ func TestOffers(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("offers are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if h := offers[4].Hardware; h == nil || h.Cores != 2 || h.Threads != 4 || !h.Estimated || h.Memory >= 16<<30 || h.Devices[spec.DeviceNVIDIA] != 2 {
+	if h := offers[4].Hardware; h == nil || h.Cores != 2 || h.Threads != 4 || !h.Estimated || h.Memory >= 16<<30 || h.Devices[coordinator.DeviceNVIDIA] != 2 {
 		t.Errorf("the hardware of a type that is newer than the catalogue is %+v", h)
 	}
 	asked := a.cloud.Calls(fakecloud.OpTypes)

@@ -30,8 +30,8 @@ func (p *Provisioner) Launch(ctx context.Context, r provision.Request) (provisio
 	if why := p.unfit(s); why != "" {
 		return provision.Instance{}, provision.Errorf(provision.FaultInvalid, op, "%s", why)
 	}
-	if no, ok := p.emptyAt(placeOf(s)); ok && !r.Again { // else the instance may be there
-		e := provision.Errorf(provision.FaultNoCapacity, op, "no %s capacity for %s as of %s: %s", placeOf(s).market(), s.InstanceType, no.at.UTC().Format(time.TimeOnly), no.why)
+	if no, ok := p.empty.At(placeOf(s), p.now()); ok && !r.Again { // else the instance may be there
+		e := provision.Errorf(provision.FaultNoCapacity, op, "no %s capacity for %s as of %s: %s", placeOf(s).market(), s.InstanceType, no.At.UTC().Format(time.TimeOnly), no.Why)
 		return provision.Instance{}, e
 	}
 	in, err := p.input(r, s)
@@ -45,7 +45,7 @@ func (p *Provisioner) Launch(ctx context.Context, r provision.Request) (provisio
 	case err != nil:
 		err = p.explain(op, err)
 		if provision.FaultOf(err) == provision.FaultNoCapacity {
-			p.setEmpty(placeOf(s), err)
+			p.empty.Set(placeOf(s), p.now(), reason(err))
 		}
 		return provision.Instance{}, err
 	case len(out.Instances) != 1:
@@ -53,7 +53,7 @@ func (p *Provisioner) Launch(ctx context.Context, r provision.Request) (provisio
 	}
 	inst := instanceOf(&out.Instances[0])
 	inst.ID = r.ID
-	p.remember(inst)
+	p.recent.Add(inst, p.now())
 	return inst, nil
 }
 
@@ -146,14 +146,10 @@ func (p *Provisioner) Release(ctx context.Context, h provision.Handle) error {
 	op := "release " + string(h)
 	_, err := p.ec2.terminate(ctx, &ec2.TerminateInstancesInput{InstanceIds: []string{string(h)}})
 	err = p.explain(op, err)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	young, ok := p.recent[h]
 	switch {
-	case err == nil && ok:
-		young.State = provision.StateEnding
-		p.recent[h] = young
-	case ok && provision.FaultOf(err) == provision.FaultNotFound && p.now().Sub(young.at) < unseen:
+	case err == nil:
+		p.recent.Ending(h)
+	case provision.FaultOf(err) == provision.FaultNotFound && p.recent.Young(h, p.now()):
 		e := provision.Errorf(provision.FaultTransient, op, "it was launched moments ago and is not known everywhere yet: %w", err)
 		e.After = unsaidPause
 		return e
@@ -161,29 +157,11 @@ func (p *Provisioner) Release(ctx context.Context, h provision.Handle) error {
 	return err
 }
 
-func (p *Provisioner) remember(inst provision.Instance) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.recent[inst.Handle] = recent{inst, p.now()}
-}
-
-func (p *Provisioner) emptyAt(at place) (refusal, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	no, ok := p.empty[at]
-	if ok && !p.now().Before(no.until()) {
-		delete(p.empty, at)
-		return refusal{}, false
-	}
-	return no, ok
-}
-
-func (p *Provisioner) setEmpty(at place, err error) {
+// reason is what an error says without the launch that it is about.
+func reason(err error) string {
 	why := err.Error()
 	if _, text, ok := strings.Cut(why, ": "); ok {
-		why = text // without the launch
+		return text
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.empty[at] = refusal{p.now(), why}
+	return why
 }

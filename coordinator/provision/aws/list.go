@@ -20,22 +20,7 @@ func (p *Provisioner) List(ctx context.Context) ([]provision.Instance, error) {
 	if err != nil {
 		return nil, p.explain("list instances", err)
 	}
-	seen := make(map[provision.Handle]bool, len(list))
-	for _, i := range list {
-		seen[i.Handle] = true
-	}
-	p.mu.Lock()
-	for h, r := range p.recent {
-		switch {
-		case seen[h], p.now().Sub(r.at) > unseen:
-			delete(p.recent, h)
-		default:
-			list = append(list, r.Instance)
-		}
-	}
-	p.mu.Unlock()
-	provision.Sort(list)
-	return list, nil
+	return p.recent.Merge(list, p.now()), nil
 }
 
 // describe asks for instances, each once.

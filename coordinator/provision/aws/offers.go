@@ -97,7 +97,7 @@ func (p *Provisioner) offer(d *coordinator.Definition, m *market) provision.Offe
 	if why := p.unfit(s); why != "" {
 		return no(p.now().Add(configured), why)
 	}
-	switch no1, empty := p.emptyAt(placeOf(s)); {
+	switch refusal, empty := p.empty.At(placeOf(s), p.now()); {
 	case !offered:
 		return no(m.zoned.Add(offeringsFor), "region "+p.region+" has no "+s.InstanceType)
 	case s.Zone != "" && !slices.Contains(zones, s.Zone):
@@ -105,7 +105,7 @@ func (p *Provisioner) offer(d *coordinator.Definition, m *market) provision.Offe
 	case s.Spot && known && len(typ.UsageClasses) > 0 && !slices.Contains(typ.UsageClasses, "spot"):
 		return no(p.now().Add(configured), s.InstanceType+" is not sold as spot")
 	case empty:
-		return no(no1.until(), "no "+placeOf(s).market()+" capacity: "+no1.why)
+		return no(refusal.Until(), "no "+placeOf(s).market()+" capacity: "+refusal.Why)
 	}
 	return o
 }
