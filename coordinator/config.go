@@ -63,6 +63,7 @@ type Definition struct {
 	Condition    string            // Expr; static only
 	Policy       string            // Expr; "" admits everybody
 	CostPerHour  *float64          // USD; nil is unknown
+	CostListed   bool              // CostPerHour is the catalogue's
 	TTL          time.Duration     // 0: none
 	TTLBuffer    time.Duration
 	Exclusive    Exclusive
@@ -101,4 +102,5 @@ type Hardware struct {
 	Devices   map[string]uint32
 	Arch      string
 	Estimated bool
+	Unknown   []string // devices that are there, nobody knows how many
 }

@@ -22,8 +22,9 @@ type Type struct {
 	Memory         *coordinator.Bytes // as sold; a node sees less
 	Arch           string             // amd64, arm64; "" unknown
 	GPUVendor      string
-	GPUs           *uint32  // logical: a fraction of a GPU is one device
-	CostPerHour    *float64 // USD, on demand, us-east-1
+	GPUs           *uint32            // whole ones; nil: unknown, where there is a vendor
+	Fraction       bool               // its GPU is a part of one, which nobody is given as a whole
+	CostPerHour    *float64           // USD, on demand, us-east-1
 	Shortfall      *coordinator.Bytes // of Memory, as measured on such a node
 	Seen           *coordinator.Bytes // what such a node had, as it said itself
 	BareMetal      bool
@@ -175,8 +176,12 @@ func (t Type) Hardware() *coordinator.Hardware {
 	if t.Seen != nil {
 		h.Memory = *t.Seen
 	}
-	if name := deviceName(t.GPUVendor); name != "" && t.GPUs != nil && *t.GPUs > 0 {
+	switch name := deviceName(t.GPUVendor); {
+	case name == "" || t.Fraction:
+	case t.GPUs != nil && *t.GPUs > 0:
 		h.Devices = map[string]uint32{name: *t.GPUs}
+	case t.GPUs == nil:
+		h.Unknown = []string{name}
 	}
 	return h
 }
@@ -214,4 +219,13 @@ func Usable(sold coordinator.Bytes, bareMetal bool) coordinator.Bytes {
 		perMille = 65
 	}
 	return sold - sold/1000*perMille
+}
+
+// New makes a catalogue of types. A complete one lists all that its cloud has.
+func New(types []Type, complete bool) (*Catalogue, error) {
+	c := &Catalogue{complete: complete}
+	if err := c.add(types); err != nil {
+		return nil, err
+	}
+	return c, nil
 }

@@ -60,7 +60,7 @@ func TestCatalogueHardware(t *testing.T) {
 		{"c6g.medium", 1, 1, "arm64", nil, "0.034"},
 		{"p5.48xlarge", 96, 192, "amd64", map[string]uint32{coordinator.DeviceNVIDIA: 8}, "55.04"},
 		{"g4ad.16xlarge", 32, 64, "amd64", map[string]uint32{coordinator.DeviceAMD: 4}, "3.468"},
-		{"g6f.large", 1, 2, "amd64", map[string]uint32{coordinator.DeviceNVIDIA: 1}, "0.202"}, // a fraction is one device
+		{"g6f.large", 1, 2, "amd64", nil, "0.202"}, // a fraction is no device that anybody is given
 		{"hpc7a.96xlarge", 192, 192, "amd64", nil, "unknown"},
 	}
 	for _, tt := range tests {
@@ -169,7 +169,6 @@ func naiveMatch(p, s string) bool {
 	}
 	return (p[0] == '?' || p[0] == s[0]) && naiveMatch(p[1:], s[1:])
 }
-
 
 // TestCoreWeave: what is public of its types is what nodes said themselves, and no list of all.
 func TestCoreWeave(t *testing.T) {

@@ -32,7 +32,7 @@ func parseCatalogue(r io.Reader) (*Catalogue, error) {
 		column[name] = i
 	}
 	for _, name := range []string{"type", "vcpus", "cores", "threads_per_core", "memory_mib", "architectures", "gpu_manufacturer",
-		"gpu_count", "gpu_logical_count", "bare_metal", "usage_classes", "usd_per_hour_us_east_1", "node_memory_shortfall_bytes_2023"} {
+		"gpu_count", "gpu_logical_count", "gpu_memory_mib", "bare_metal", "usage_classes", "usd_per_hour_us_east_1", "node_memory_shortfall_bytes_2023"} {
 		if _, ok := column[name]; !ok {
 			return nil, fmt.Errorf("cannot read catalogue: the column %s is missing", name)
 		}
@@ -87,8 +87,10 @@ func parseType(field func(string) string) (Type, error) {
 		b := coordinator.Bytes(*m << 20)
 		t.Memory = &b
 	}
-	if t.GPUs = count("gpu_logical_count"); t.GPUs == nil {
-		t.GPUs = count("gpu_count")
+	t.GPUs = count("gpu_count")
+	if t.GPUs == nil || *t.GPUs == 0 { // with logical ones it is a part of a GPU; without, a number that nobody has entered
+		logical := count("gpu_logical_count")
+		t.GPUs, t.Fraction = nil, logical != nil && *logical > 0
 	}
 	if s := number("node_memory_shortfall_bytes_2023"); s != nil {
 		b := coordinator.Bytes(*s)
@@ -121,4 +123,3 @@ func goArch(list string) string {
 	}
 	return ""
 }
-

@@ -29,6 +29,7 @@ type instance struct {
 	name     string // of the type, "" for kinds without
 	hardware *coordinator.Hardware
 	cost     *float64
+	listed   bool // the cost is the catalogue's
 }
 
 func (p *parser) definitions(v strictyaml.Value) {
@@ -258,6 +259,7 @@ func (p *parser) expand(d *draft, first map[coordinator.DefinitionID]*draft) boo
 func (p *parser) finish(d *draft, t instance) coordinator.Definition {
 	def := d.def
 	def.ID, def.Instance, def.Hardware, def.CostPerHour = t.id, t.name, t.hardware, t.cost
+	def.CostListed = t.listed
 	def.Spec = d.spec.WithType(t.name)
 	return def
 }
@@ -332,8 +334,8 @@ func instanceOf(s *spec.Decoded, t catalogue.Type) instance {
 		bought.Memory = catalogue.Usable(bought.Memory, t.BareMetal)
 		i.hardware = &bought
 	}
-	if i.cost == nil {
-		i.cost = t.CostPerHour
+	if i.cost == nil && t.CostPerHour != nil {
+		i.cost, i.listed = t.CostPerHour, true
 	}
 	return i
 }

@@ -26,6 +26,8 @@ const (
 	refusedByAnnotation refusal = "annotation"
 	refusedByResources  refusal = "resources"
 	refusedByClass      refusal = "class"
+	// awaitsReport: nobody knows before a node of the type has reported. Such work waits.
+	awaitsReport refusal = "hardware-unknown"
 )
 
 // admission is which definitions a job may use, as of one version of configuration, grants and hardware.
@@ -33,6 +35,7 @@ type admission struct {
 	version      uint64
 	admissible   []coordinator.DefinitionID // cheapest first, as they are tried
 	exclude      []coordinator.NodeID       // nodes of admissible definitions whose hardware keys differ
+	awaits       bool                       // of others only a node's report tells
 	unrestricted bool                       // internal and system work that grant or policies refuse everywhere
 }
 
@@ -126,6 +129,8 @@ func (q *question) admission() *admission {
 			a.exclude = append(a.exclude, q.mismatched(n.Definition)...)
 		case refusedByPolicy:
 			byPolicy++
+		case awaitsReport:
+			a.awaits = true
 		}
 	}
 	// Of what the grant names no policy admits it. Resources still hold: a refusal because of them is none of rights.
@@ -181,7 +186,8 @@ type named struct {
 	memory  coordinator.Bytes
 }
 
-func (a *activeConfig) named(d *coordinator.Definition) named {
+func (s *state) toAsk(d *coordinator.Definition) named {
+	a := s.config
 	n := named{Definition: d, id: d.ID, policy: a.policies[d.ID], unknown: true}
 	if n.policy != nil {
 		n.number = -1
@@ -195,6 +201,11 @@ func (a *activeConfig) named(d *coordinator.Definition) named {
 		}
 		if n.unknown || m.capacity.Cores > n.cores {
 			n.unknown, n.cores, n.memory = false, m.capacity.Cores, m.capacity.Memory
+		}
+	}
+	if d.Kind != spec.KindStatic {
+		if h, _ := s.expected(d); h != nil && (n.unknown || h.Cores > n.cores) {
+			n.unknown, n.cores, n.memory = false, h.Cores, h.Memory
 		}
 	}
 	return n
@@ -219,7 +230,7 @@ func (q *question) namedBy(org coordinator.OrganizationID) *namedIndex {
 			known[e] = granted
 		}
 		if granted {
-			index.list = append(index.list, a.named(d))
+			index.list = append(index.list, q.state.toAsk(d))
 			index.native = index.native || spec.Native(d)
 		}
 	}
@@ -260,13 +271,14 @@ func (q *question) refusal(d *coordinator.Definition) (refusal, func() string) {
 				j.workflow.record.Owner.OrganizationSlug, q.grant.Serial, d.Configured)
 		}
 	}
-	n := q.config.named(d)
+	n := q.state.toAsk(d)
 	return q.namedRefusal(&n)
 }
 
 // namedRefusal is what is left to ask of a definition that the grant names.
 func (q *question) namedRefusal(n *named) (refusal, func() string) {
 	d := n.Definition
+	var unknown func() string
 	if spec.Native(d) {
 		if why := native.Refusal(q.job.spec); why != "" {
 			return refusedByBackend, func() string { return why }
@@ -276,12 +288,21 @@ func (q *question) namedRefusal(n *named) (refusal, func() string) {
 		return refusedByPolicy, func() string { return q.policyReason(n) }
 	}
 	if len(q.keys) > 0 {
-		if why := q.annotationRefusal(d); why != "" {
-			return refusedByAnnotation, func() string { return why }
+		open, text := q.annotationRefusal(d)
+		switch {
+		case open:
+			unknown = func() string { return text }
+		case text != "":
+			return refusedByAnnotation, func() string { return text }
 		}
 	}
-	if why := q.resourceRefusal(d); why != nil {
+	switch open, why := q.resourceRefusal(d); {
+	case why != nil && !open:
 		return refusedByResources, why
+	case unknown != nil:
+		return awaitsReport, unknown
+	case why != nil:
+		return awaitsReport, why
 	}
 	return "", nil
 }

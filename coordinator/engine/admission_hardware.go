@@ -44,8 +44,9 @@ type shape struct {
 
 func shapeOf(n *node) shape {
 	s := shape{cores: n.capacity.Cores, threads: n.capacity.Threads, memory: n.capacity.Memory}
-	for _, name := range slices.Sorted(maps.Keys(n.capacity.Devices)) {
-		s.devices += fmt.Sprintf("%s=%d,", name, n.capacity.Devices[name])
+	devices := n.devices()
+	for _, name := range slices.Sorted(maps.Keys(devices)) {
+		s.devices += fmt.Sprintf("%s=%d,", name, devices[name])
 	}
 	return s
 }
@@ -71,42 +72,32 @@ func (q *question) missing(n *node) []sched.Lack {
 }
 
 // resourceRefusal says why no node of the definition could ever hold the request, nil when one could.
-// Hardware that is not known yet never refuses.
-func (q *question) resourceRefusal(d *coordinator.Definition) func() string {
+// Hardware that is not known yet never refuses; unknown is that only a node of its type can tell.
+func (q *question) resourceRefusal(d *coordinator.Definition) (unknown bool, why func() string) {
 	r := q.job.spec.Resources
 	for _, name := range q.tokens {
 		if want, have := r.Tokens[name], q.config.SoftwareTokens[name]; want > have {
-			return func() string { return fmt.Sprintf("wants %d tokens %s, the cluster has %d", want, name, have) }
+			return false, func() string { return fmt.Sprintf("wants %d tokens %s, the cluster has %d", want, name, have) }
 		}
 	}
 	if nodes := q.job.spec.Nodes; d.Kind != spec.KindStatic && d.MaxNodes > 0 && int(nodes) > d.MaxNodes { // static nodes are neither launched nor released
-		return func() string { return fmt.Sprintf("wants %d nodes, maxNodes is %d", nodes, d.MaxNodes) }
+		return false, func() string { return fmt.Sprintf("wants %d nodes, maxNodes is %d", nodes, d.MaxNodes) }
 	}
 	known := false
 	for _, n := range q.config.members[d.ID] {
-		if known = known || n.known; n.known && (holds(&n.capacity, &r) || len(q.missing(n)) == 0) {
-			return nil
+		if known = known || n.known; n.known && (len(n.short) == 0 && holds(&n.capacity, &r) || len(q.missing(n)) == 0) {
+			return false, nil
+		}
+	}
+	if d.Kind != spec.KindStatic {
+		if yes, unknown, why := q.promised(d); !known || yes && q.reportOf(d) != nil {
+			return unknown, why
 		}
 	}
 	if !known {
-		return q.promised(d)
+		return false, nil
 	}
-	return func() string { return q.nearest(d) }
-}
-
-// promised says what the nodes lack that would be launched for a definition, none of which has reported yet.
-func (q *question) promised(d *coordinator.Definition) func() string {
-	if d.Kind == spec.KindStatic || d.Hardware == nil {
-		return nil
-	}
-	lacks := sched.Missing(launchedNode(d.ID, d.Hardware), q.job.spec.Resources)
-	if len(lacks) == 0 {
-		return nil
-	}
-	return func() string {
-		why, _ := shortage(q.job.spec.Resources, lacks)
-		return why + ", a node that is launched for it has less"
-	}
+	return false, func() string { return q.nearest(d) }
 }
 
 // provides reports whether nodes of a kind can be here at all: static ones are, others are launched.

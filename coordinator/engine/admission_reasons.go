@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"substrate/coordinator"
+	"substrate/coordinator/spec"
 	"substrate/expr"
 )
 
@@ -18,7 +19,7 @@ func (q *question) outcomes() []DefinitionOutcome {
 }
 
 func (q *question) outcome(d *coordinator.Definition) DefinitionOutcome {
-	out := DefinitionOutcome{Definition: d.ID, CostPerHour: d.CostPerHour}
+	out := DefinitionOutcome{Definition: d.ID, CostPerHour: q.price(d)}
 	by, why := q.refusal(d)
 	if by == "" && q.job.spec.Class == coordinator.ClassReserved {
 		by, why = q.unreserved(d)
@@ -60,12 +61,13 @@ func explainPolicy(p *expr.Policy, env *expr.RequestEnv) string {
 
 // annotationRefusal compares resource.annotations with the definition's. A key that only hardware
 // can give refuses when nodes have reported and none has the value; before that it is unknown.
-func (q *question) annotationRefusal(d *coordinator.Definition) string {
+func (q *question) annotationRefusal(d *coordinator.Definition) (unknown bool, why string) {
+	var open []string
 	for _, key := range q.keys {
 		want := q.job.spec.Match[key]
 		if have, ok := q.config.annotations[d.ID][key]; ok {
 			if have != want {
-				return fmt.Sprintf("annotation %s is %q, wanted %q", key, have, want)
+				return false, fmt.Sprintf("annotation %s is %q, wanted %q", key, have, want)
 			}
 			continue
 		}
@@ -76,14 +78,24 @@ func (q *question) annotationRefusal(d *coordinator.Definition) string {
 				found = found || n.hardwareKeys[key] == want
 			}
 		}
+		report := q.reportOf(d)
+		if report != nil {
+			reported, found = true, found || report.Attributes[key] == want
+		}
 		if reported && !found {
-			return fmt.Sprintf("neither the definition nor the hardware of its nodes has annotation %s: %q", key, want)
+			return false, fmt.Sprintf("neither the definition nor the hardware of its nodes has annotation %s: %q", key, want)
 		}
 		if !reported && !hardwareKey(key) {
-			return fmt.Sprintf("the definition has no annotation %s", key)
+			return false, fmt.Sprintf("the definition has no annotation %s", key)
+		}
+		if !reported && d.Kind != spec.KindStatic {
+			open = append(open, key)
 		}
 	}
-	return ""
+	if len(open) > 0 {
+		return true, fmt.Sprintf("the hardware's %s is not known until a node of the type has reported; %s", strings.Join(open, ", "), discoverHint(d))
+	}
+	return false, ""
 }
 
 // refuseImpossible refuses a job that no definition admits, with the reason of each (rule 6).
@@ -92,7 +104,7 @@ func (s *state) refuseImpossible(op string, j *job) error {
 		return s.refuseUnreserved(op, j)
 	}
 	a := s.admit(j)
-	if len(a.admissible) > 0 || a.unrestricted {
+	if len(a.admissible) > 0 || a.unrestricted || a.awaits {
 		return nil
 	}
 	reasons := outcomesText(s.ask(j))
@@ -105,6 +117,22 @@ func (s *state) refuseImpossible(op string, j *job) error {
 		return err.WithHint("the job gives no time limit, so the longest of its class counts: set policy.timeout.execute or max-minutes")
 	}
 	return err.WithHint("change the job's resources or annotations, or ask an administrator for access")
+}
+
+// unmet says why what no definition admits waits, though it was accepted: something has turned out since, or will.
+func (s *state) unmet(j *job, code, text string) (string, string) {
+	if a := s.admit(j); a.unrestricted {
+		return code, text
+	} else if !a.awaits {
+		return code, text + ": " + outcomesText(s.ask(j))
+	}
+	q := s.ask(j)
+	for _, d := range s.config.byCost {
+		if by, why := q.refusal(d); by == awaitsReport {
+			return string(awaitsReport), fmt.Sprintf("definition %s: %s", d.ID, why())
+		}
+	}
+	return code, text
 }
 
 // outcomesText lists at most ten refusals.

@@ -59,7 +59,7 @@ func TestResourcesThatNoNodeHas(t *testing.T) {
 	} {
 		q := &question{state: s, job: &job{spec: &coordinator.JobSpec{Nodes: 1, Resources: tt.r}}}
 		got := ""
-		if why := q.resourceRefusal(&coordinator.Definition{ID: "d"}); why != nil {
+		if _, why := q.resourceRefusal(&coordinator.Definition{ID: "d"}); why != nil {
 			got = why()
 		}
 		if !strings.HasPrefix(got, tt.want) || tt.want == "" && got != "" {

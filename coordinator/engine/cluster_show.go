@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"substrate/coordinator"
+	"substrate/coordinator/catalogue"
 )
 
 // DefinitionView is one configured definition with what the inventory knows of it.
@@ -13,6 +14,9 @@ type DefinitionView struct {
 	Nodes, Ready int
 	State        string // "active" or why not
 	Capacity     *coordinator.Hardware
+	Source       catalogue.Source  // of Capacity; "" where nodes are there
+	Report       *catalogue.Report // of its type, nil before the first
+	Flags        []string          // what is odd about it
 }
 
 // StatusView is the cluster at a glance.
@@ -40,6 +44,10 @@ func (e *Engine) Definitions(ctx context.Context) (rev coordinator.Revision, lis
 		rev = s.config.Revision
 		for _, d := range s.config.Definitions {
 			v := DefinitionView{Definition: d, Nodes: len(s.config.members[d.ID]), Ready: s.readyNodes(d.ID), State: "active", Capacity: d.Hardware}
+			v.CostPerHour = s.price(&d)
+			if h, source := s.expected(&d); h != nil {
+				v.Capacity, v.Source = h, source
+			}
 			if !s.provides(d.Kind) {
 				v.State = "backend not in this build"
 			} else if why := s.offerTrouble(e, &d); why != "" {

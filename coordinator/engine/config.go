@@ -14,10 +14,12 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
+	"substrate/coordinator/catalogue"
 	"substrate/coordinator/config"
 	"substrate/coordinator/config/fleet"
 	"substrate/coordinator/grant"
 	"substrate/coordinator/sched"
+	"substrate/coordinator/spec"
 	"substrate/coordinator/store"
 	"substrate/expr"
 	"substrate/strictyaml"
@@ -56,6 +58,7 @@ type activeConfig struct {
 	order       []coordinator.DefinitionID                     // static ones, in file order
 	byCost      []*coordinator.Definition                      // cheapest first, then file order (rule 6)
 	candidates  []sched.Definition
+	types       map[coordinator.DefinitionID]catalogue.Key         // of those that are launched
 	exclusive   map[coordinator.DefinitionID]coordinator.Exclusive // where it is not none
 	members     map[coordinator.DefinitionID][]*node               // by node id
 	models      map[coordinator.DefinitionID]model                 // what their nodes are compared with
@@ -81,6 +84,7 @@ func activate(checked *config.Checked) *activeConfig {
 		forNodes:    &NodeConfiguration{},
 		shared:      map[*expr.Policy]int{},
 		index:       map[coordinator.OrganizationID]*namedIndex{},
+		types:       map[coordinator.DefinitionID]catalogue.Key{},
 	}
 	for _, p := range checked.Policies {
 		if _, ok := a.shared[p]; !ok && !slices.ContainsFunc(p.Names(), func(n string) bool { return strings.HasPrefix(n, "definition") }) {
@@ -94,14 +98,25 @@ func activate(checked *config.Checked) *activeConfig {
 			a.order = append(a.order, d.ID)
 			a.forNodes.Definitions = append(a.forNodes.Definitions, NodeDefinition{ID: d.ID, Condition: d.Condition})
 		}
-		a.byCost = append(a.byCost, d)
+		if d.Kind != spec.KindStatic {
+			a.types[d.ID] = typeKey(d)
+		}
 		if d.Exclusive != coordinator.ExclusiveNone {
 			a.exclusive[d.ID] = d.Exclusive
 		}
-		a.candidates = append(a.candidates, sched.Definition{ID: d.ID, Order: i, CostPerHour: costOf(d), Exclusive: d.Exclusive})
+		a.candidates = append(a.candidates, sched.Definition{ID: d.ID, Order: i, CostPerHour: orInfinite(d.CostPerHour), Exclusive: d.Exclusive})
 	}
-	slices.SortStableFunc(a.byCost, func(x, y *coordinator.Definition) int { return cmp.Compare(costOf(x), costOf(y)) })
+	a.sortByCost()
 	return a
+}
+
+func (a *activeConfig) sortByCost() {
+	order := slices.Clone(a.candidates)
+	slices.SortStableFunc(order, func(x, y sched.Definition) int { return cmp.Compare(x.CostPerHour, y.CostPerHour) })
+	a.byCost = a.byCost[:0]
+	for i := range order {
+		a.byCost = append(a.byCost, &a.Definitions[order[i].Order])
+	}
 }
 
 // parse checks a configuration file. previous lends its compiled expressions.
@@ -109,12 +124,12 @@ func (e *Engine) parse(file string, yaml []byte, previous *config.Checked) (*con
 	return config.Parse(file, yaml, config.Options{Catalogues: e.catalogues, Previous: previous, Federate: e.opt.Federate})
 }
 
-// costOf puts unknown costs last.
-func costOf(d *coordinator.Definition) float64 {
-	if d.CostPerHour == nil {
+// orInfinite puts unknown costs last.
+func orInfinite(cost *float64) float64 {
+	if cost == nil {
 		return math.Inf(1)
 	}
-	return *d.CostPerHour
+	return *cost
 }
 
 // regroup files nodes under their definitions and compares them there; what it finds is no news.
@@ -236,6 +251,7 @@ func (t *tx) setConfig(active *activeConfig, rev ConfigRevision, in SetConfig, f
 	t.leaveAll()
 	s.admission++
 	s.changedAll()
+	s.reprice()
 	t.then(func(int64) {
 		for _, n := range s.nodes {
 			if n.session != nil {

@@ -37,6 +37,7 @@ const (
 	prefixStatus      = "status-history/" // status-history/<number>, ascending
 	prefixFacts       = "node-facts/"
 	prefixLaunch      = "launch/"
+	prefixHardware    = "hardware/" // what nodes of a type have reported, kept when they are gone
 	prefixEvent       = "event/"
 
 	keyFederate      = "federation/federate"   // whom this cluster belongs to

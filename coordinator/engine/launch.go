@@ -32,8 +32,7 @@ type offer struct {
 	provision.Offer
 	until    time.Time // not launched before: the provider's word, or ours after launches that failed
 	why      string
-	failures int                   // launches in a row that came to nothing
-	reported *coordinator.Hardware // by one of its nodes, where that is less than what was expected
+	failures int // launches in a row that came to nothing
 }
 
 func launchKey(id provision.LaunchID) string { return prefixLaunch + string(id) }
@@ -104,7 +103,7 @@ func (t *tx) launch(list []sched.Launch) {
 		}
 		backend, connection := connectionOf(s.config.checked, d)
 		l := &launch{record: launchRecord{
-			ID: launchID(group[0].Key), Definition: def, Backend: backend, Connection: connection, Spec: specDigest(d), Nodes: o.Nodes, Since: t.now,
+			ID: launchID(group[0].Key), Definition: def, Backend: backend, Connection: connection, Spec: specDigest(d), Type: s.config.types[def], Nodes: o.Nodes, Since: t.now,
 			Until: group[0].Until,
 		}, arrived: map[coordinator.NodeID]bool{}}
 		for _, g := range group {
@@ -263,7 +262,7 @@ func (t *tx) dropLaunchToken(l *launch) {
 	}
 }
 
-// arrive notes a launched node that is up for the first time; what it reports replaces what was expected.
+// arrive notes a launched node that is up for the first time.
 func (s *state) arrive(l *launch, n *node) {
 	if l.arrived[n.id] {
 		return
@@ -278,10 +277,6 @@ func (s *state) arrive(l *launch, n *node) {
 		return
 	}
 	o.failures = 0
-	if expected := s.expected(l.record.Definition, o); expected != nil && lessThan(&n.capacity, expected) {
-		least := lesser(&n.capacity, expected)
-		o.reported = &least
-	}
 	s.core.offers = true
 }
 
@@ -321,20 +316,6 @@ func (s *state) dropComing(key string) {
 	}
 }
 
-// expected is what a node of an offer will have as far as anybody says.
-func (s *state) expected(id coordinator.DefinitionID, o *offer) *coordinator.Hardware {
-	if o.reported != nil {
-		return o.reported
-	}
-	if o.Hardware != nil {
-		return o.Hardware
-	}
-	if d := s.definition(id); d != nil {
-		return d.Hardware
-	}
-	return nil
-}
-
 func lessThan(a, b *coordinator.Hardware) bool {
 	if a.Cores < b.Cores || a.Memory < b.Memory || a.Threads < b.Threads {
 		return true
@@ -366,7 +347,7 @@ func (s *state) tellOffers() {
 		}
 		hardware := (*coordinator.Hardware)(nil)
 		if o != nil {
-			hardware = s.expected(d.ID, o)
+			hardware, _ = s.expected(d)
 		}
 		if hardware == nil {
 			c.DropOffer(d.ID)

@@ -333,6 +333,7 @@ func (t *tx) offered(list []provision.Offer) {
 			o.until, o.why = in.Until, in.Why
 		}
 	}
+	s.reprice()
 }
 
 // call is one thing to ask a provider for.

@@ -10,6 +10,7 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
+	"substrate/coordinator/catalogue"
 	"substrate/coordinator/grant"
 	"substrate/coordinator/inventory"
 	"substrate/coordinator/provision"
@@ -63,7 +64,7 @@ func (e *Engine) newState() (*state, error) {
 		absent: map[coordinator.NodeID]*node{}, yielding: map[coordinator.AllocationID]*allocation{}, holds: map[coordinator.AllocationID]*holdRecord{}, dirty: true, now: e.opt.Now,
 		reservations: map[sched.ReservationID]*reservation{}, reservationKeys: map[string]sched.ReservationID{},
 		windows: map[string]*window{}, windowKeys: map[string]string{},
-		launches: map[provision.LaunchID]*launch{}, offers: map[coordinator.DefinitionID]*offer{},
+		launches: map[provision.LaunchID]*launch{}, offers: map[coordinator.DefinitionID]*offer{}, reports: map[catalogue.Key][]*catalogue.Report{},
 		federation: newFederationState(), kinds: e.opt.Provisioners.Kinds,
 	}, nil
 }
@@ -84,7 +85,7 @@ func (e *Engine) load(ctx context.Context) (*state, error) {
 		return nil, fmt.Errorf("cannot read the state: it was written by a newer version (schema %d, this one knows %d)", s.cluster.Schema, schemaVersion)
 	}
 	steps := []func(context.Context, *state) error{
-		e.loadSecrets, e.loadOwners, e.loadGrants, e.loadConfig, e.loadNodes, e.loadLaunches, e.loadWorkflows, e.loadAllocations, e.loadHolds, e.loadReservations, e.loadMaintenance, e.loadEvents, e.loadFederation,
+		e.loadSecrets, e.loadOwners, e.loadGrants, e.loadConfig, e.loadReports, e.loadNodes, e.loadLaunches, e.loadWorkflows, e.loadAllocations, e.loadHolds, e.loadReservations, e.loadMaintenance, e.loadEvents, e.loadFederation,
 	}
 	for _, step := range steps {
 		if err := step(ctx, s); err != nil {
@@ -229,6 +230,10 @@ func (e *Engine) loadNodes(ctx context.Context, s *state) error {
 	})
 }
 
+func (e *Engine) loadReports(ctx context.Context, s *state) error {
+	return each(ctx, e, prefixHardware, func(_ string, r catalogue.Report) error { s.addReport(&r); return nil })
+}
+
 // loadLaunches follows nodes: who of them has arrived.
 func (e *Engine) loadLaunches(ctx context.Context, s *state) error {
 	return each(ctx, e, prefixLaunch, func(_ string, rec launchRecord) error {
@@ -244,6 +249,7 @@ func (e *Engine) loadLaunches(ctx context.Context, s *state) error {
 				continue
 			}
 			s.confine(n)
+			s.quarantine(n)
 			if n.known && n.record.Definition == rec.Definition {
 				l.arrived[id] = true
 			}

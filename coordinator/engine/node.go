@@ -53,6 +53,7 @@ type node struct {
 	lastSeen   time.Time
 	lost       bool                       // its work has been given up
 	released   string                     // why it is given up with its launch, "" when it is not
+	short      map[string]deviceShortage  // devices of which a launched node has fewer than its type
 	leaves     string                     // why it gets no new work: the configuration has no place for its launch
 	idleSince  time.Time                  // of a launched node: nothing has run there since
 	strays     map[coordinator.RunID]bool // runs that were given up and still live there
@@ -114,8 +115,11 @@ func (n *node) why(s *state) string {
 func (n *node) schedNode() sched.Node {
 	out := sched.Node{
 		ID: n.id, Definition: n.record.Definition, Cores: n.capacity.Cores, Threads: n.capacity.Threads,
-		Memory: n.capacity.Memory, Devices: n.capacity.Devices,
+		Memory: n.capacity.Memory, Devices: n.devices(),
 		GPUs: n.detail.gpus, Links: n.detail.links, LinksKnown: n.detail.linksKnown, Domains: n.detail.domains,
+	}
+	if len(n.short) > 0 {
+		out.GPUs, out.Links, out.LinksKnown = nil, nil, false
 	}
 	status := n.status()
 	out.Schedulable, out.Draining = status == NodeReady, n.record.Scheduling == "draining"

@@ -5,6 +5,7 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
+	"substrate/coordinator/catalogue"
 	"substrate/coordinator/dispatch"
 	"substrate/coordinator/federation"
 	"substrate/coordinator/grant"
@@ -14,7 +15,7 @@ import (
 )
 
 // This file is the disk format: everything that the engine stores as JSON (keys.go tells where), besides the nouns of package coordinator,
-// records of auth and grant, the entries of audit.go, and RunStatus, which agents send. Fields are added, never renamed or given another
+// records of auth, grant and catalogue, the entries of audit.go, and RunStatus, which agents send. Fields are added, never renamed or given another
 // meaning; a golden file holds them.
 
 const maxPast = 16 // attempts that are remembered
@@ -282,6 +283,7 @@ type launchRecord struct {
 	Backend    backendID                  `json:"backend"`
 	Connection spec.Backend               `json:"connection"` // as it was: the configuration may lose it before the instance is gone
 	Spec       string                     `json:"spec"`       // digest of what is launched: the definition may change
+	Type       catalogue.Key              `json:"type,omitzero"`
 	Nodes      uint32                     `json:"nodes"`
 	For        []coordinator.AllocationID `json:"for"`
 	Since      time.Time                  `json:"since"`

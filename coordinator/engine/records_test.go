@@ -11,6 +11,7 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
+	"substrate/coordinator/catalogue"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -22,7 +23,7 @@ func TestDiskFormat(t *testing.T) {
 		clusterRecord{}, newestGrant{}, workflowRecord{}, allocRecord{}, holdRecord{}, nodeRecord{}, launchRecord{}, ConfigRevision{}, []Event{},
 		reservationRecord{}, windowRecord{}, StatusEntry{},
 		coordinator.Organization{}, coordinator.Group{}, coordinator.User{}, AuditEntry{}, longestLifetime{}, auth.UserToken{}, auth.JoinToken{}, auth.Revocation{},
-		federateRecord{}, memberRecord{}, routeRecord{}, pushRecord{},
+		catalogue.Report{}, federateRecord{}, memberRecord{}, routeRecord{}, pushRecord{},
 	}
 	var out bytes.Buffer
 	for _, r := range records {

@@ -220,6 +220,7 @@ func (e *Engine) carry(old, now *state) {
 		if len(n.raw) == 0 { // its report could not be written
 			n.learn(was.facts, was.raw, was.warnings)
 			now.confine(n)
+			now.quarantine(n)
 		}
 		n.warnings = was.warnings
 		if was.revision == now.config.Revision {
@@ -302,6 +303,7 @@ func (s *Session) Hardware(ctx context.Context, r HardwareReport) error {
 		was, keys, could := n.capacity, n.hardwareKeys, n.known
 		n.learn(facts, bytes.Clone(r.Facts), r.Warnings)
 		t.state.confine(n)
+		t.takeReport(n)
 		t.putBytes(prefixFacts+string(n.id), n.raw)
 		t.event(Event{Kind: "node-reported", Subject: string(n.id), Message: reportText(n, facts)})
 		t.checkDrift(n)

@@ -8,6 +8,7 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
+	"substrate/coordinator/catalogue"
 	"substrate/coordinator/grant"
 	"substrate/coordinator/provision"
 	"substrate/coordinator/sched"
@@ -53,6 +54,7 @@ type state struct {
 	absent           map[coordinator.NodeID]*node             // without a stream, and not yet given up
 	launches         map[provision.LaunchID]*launch           // of nodes that are coming, up, or given up
 	offers           map[coordinator.DefinitionID]*offer      // as last heard from the backends
+	reports          map[catalogue.Key][]*catalogue.Report    // of launched nodes, by architecture
 
 	federation federationState
 	kinds      []string // of definitions that nodes are launched for

@@ -181,7 +181,7 @@ func (s *state) costOfAll(w *submission) (*float64, string) {
 			}
 			return nil, fmt.Sprintf("no ready node could hold job %s; definitions that would admit it: %s", j.spec.Name, joined(admit))
 		}
-		price := costOf(s.config.byCost[i])
+		price := orInfinite(s.price(s.config.byCost[i]))
 		if math.IsInf(price, 0) {
 			return nil, fmt.Sprintf("definition %s has no costPerHour", s.config.byCost[i].ID)
 		}

@@ -137,6 +137,9 @@ func (a *allocation) view(s *state) JobView {
 	case waits:
 		v.Reason = &Reason{Code: w.Verdict.Reason.String(), Rule: w.Verdict.Rule, Text: w.Verdict.Text,
 			Blocking: w.Verdict.Blocking, Nearest: w.Verdict.Nearest}
+		if len(s.admit(a.job).admissible) == 0 {
+			v.Reason.Code, v.Reason.Text = s.unmet(a.job, v.Reason.Code, v.Reason.Text)
+		}
 		v.Position, v.Ahead, v.EstimatedStart = w.Position, max(w.Position-1, 0), w.EstimatedStart
 	}
 	return v

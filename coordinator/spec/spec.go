@@ -3,6 +3,7 @@
 package spec
 
 import (
+	"fmt"
 	"sort"
 	"strings"
 
@@ -184,6 +185,31 @@ func (d *Decoded) WithType(name string) any {
 		return s
 	}
 	return d.Spec
+}
+
+// TypeOf says what an expanded spec launches: the type, with what makes nodes of one type differ, and the image. Kinds without types have "".
+func TypeOf(s any) (name, image string) {
+	switch s := s.(type) {
+	case AWS:
+		return s.InstanceType, s.ImageID
+	case GCP:
+		name = s.MachineType
+		if a := s.Accelerator; a != nil {
+			name += fmt.Sprintf(" with %d %s", a.Count, a.Type)
+		}
+		return name, s.Image
+	case Azure:
+		return s.VMSize, s.Image
+	case OCI:
+		name = s.Shape
+		if s.OCPUs > 0 {
+			name += fmt.Sprintf(" with %v OCPUs, %s", s.OCPUs, s.Memory)
+		}
+		return name, s.Image
+	case CoreWeave:
+		return s.InstanceType, ""
+	}
+	return "", ""
 }
 
 // Decode reads a provisionerSpec. What is wrong is reported to the value's document; the
