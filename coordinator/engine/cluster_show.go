@@ -48,6 +48,10 @@ func (e *Engine) Definitions(ctx context.Context) (rev coordinator.Revision, lis
 			if h, source := s.expected(&d); h != nil {
 				v.Capacity, v.Source = h, source
 			}
+			if r := s.reportOf(&d); r != nil {
+				report := *r
+				v.Report = &report
+			}
 			if !s.provides(d.Kind) {
 				v.State = "backend not in this build"
 			} else if why := s.offerTrouble(e, &d); why != "" {
