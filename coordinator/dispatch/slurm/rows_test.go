@@ -215,6 +215,8 @@ func TestWordsOfOtherReleases(t *testing.T) {
 		state dispatch.State
 		cause dispatch.Cause
 	}{
+		"its nodes are drained": {row{state: "PENDING", reason: "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"}, dispatch.StatePending,
+			dispatch.CauseNodeUnavailable},
 		"25.11 expedited requeue":       {row{state: "EXPEDITING", reason: "BeginTime"}, dispatch.StatePending, dispatch.CauseDelayed},
 		"24.05 powering up":             {row{state: "POWER_UP_NODE", nodes: node}, dispatch.StatePending, dispatch.CauseStarting},
 		"configuring":                   {row{state: "CONFIGURING", nodes: node}, dispatch.StatePending, dispatch.CauseStarting},

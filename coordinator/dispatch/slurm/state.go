@@ -122,6 +122,8 @@ func reasonCause(reason string) dispatch.Cause {
 	}
 	limit := strings.HasPrefix(reason, "QOS") || strings.HasPrefix(reason, "Assoc")
 	switch {
+	case strings.HasPrefix(reason, "Nodes required for job are "): // DOWN, DRAINED or reserved: a sentence in place of a word
+		return dispatch.CauseNodeUnavailable
 	case limit && (strings.Contains(reason, "PerJob") || strings.Contains(reason, "PerNode") || strings.HasPrefix(reason, "QOSMin")):
 		return dispatch.CauseUnsatisfiable // a limit of one job, which waiting does not change
 	case limit:
