@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -112,7 +113,13 @@ func rules() []rule {
 	external := func(prefixes ...string) func(string, bool) bool {
 		return func(im string, isOwn bool) bool { return !isOwn && within(im, prefixes...) }
 	}
-	return []rule{
+	var vendors []rule
+	for place, sdk := range sdks() {
+		vendors = append(vendors,
+			rule{"one place for a vendor's SDK", "its answers become faults and instances there, and nothing else has to be compiled with it", notIn(place), external(sdk)},
+			rule{"the program opens clouds", "whoever works on the engine compiles no vendor's SDK", notIn("cmd/substrate-coordinator", place), own(place)})
+	}
+	return append(vendors, []rule{
 		{"hwinfo stands alone", "facts are judged elsewhere, and a snapshot must be readable by any program",
 			in("hwinfo"), func(im string, isOwn bool) bool { return isOwn && !within(im, "hwinfo") }},
 		{"one program holds the C of NVIDIA's library", "the agent is one static program that runs on any node",
@@ -142,16 +149,20 @@ func rules() []rule {
 			notIn("expr"), external("github.com/expr-lang/expr")},
 		{"one store", "etcd's limits and failures are handled in one place",
 			notIn("coordinator/store"), external("go.etcd.io")},
-		{"one place for a vendor's SDK", "its answers become faults and instances there, and nothing else has to be compiled with it",
-			notIn("coordinator/provision/aws"), external("github.com/aws")},
-		{"the program opens clouds", "whoever works on the engine compiles no vendor's SDK",
-			notIn("cmd/substrate-coordinator", "coordinator/provision/aws"), own("coordinator/provision/aws")},
 		{"plots are drawn in one place", "a plotting library is no part of a daemon",
 			notIn("coordinator/simulate/report"), external("gonum.org/v1/plot")},
 		{"processes are started in few places", "what a daemon may run is part of its hardening",
 			notIn("agent/runtime", "hwinfo/probe", "coordinator/dispatch/transport", "cmd", "tests"), external("os/exec")},
 		{"libraries do not know programs", "main packages wire, nothing else",
 			notIn("cmd", "tests"), own("cmd", "tests")},
+	}...)
+}
+
+// sdks are the vendors' by the package that each is for.
+func sdks() map[string]string {
+	return map[string]string{
+		"coordinator/provision/aws": "github.com/aws",
+		"coordinator/provision/oci": "github.com/oracle",
 	}
 }
 
@@ -167,7 +178,7 @@ func links() []rule {
 		{"the CLI launches nothing", "it must not link the SDKs of clouds",
 			is("cmd/substrate"), own("coordinator/provision")},
 		{"simulations launch nothing real", "they must not link the SDKs of clouds",
-			is("cmd/substrate-simulate"), own("coordinator/provision/aws")},
+			is("cmd/substrate-simulate"), own(slices.Collect(maps.Keys(sdks()))...)},
 		{"the coordinator does not simulate", "what tries configurations is a program of its own",
 			is("cmd/substrate-coordinator"), own("coordinator/simulate")},
 		{"the agent's program stays small", "a node must not carry the coordinator",
