@@ -168,8 +168,8 @@ func (k *FederateKey) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Membership is what a Federate holds of a cluster that took it in.
-type Membership struct {
+// ClusterCredentials is what a Federate holds of a cluster that took it in.
+type ClusterCredentials struct {
 	Cluster     string      `json:"cluster,omitempty"` // id
 	Key         FederateKey `json:"key"`
 	Certificate []byte      `json:"certificate,omitempty"` // PEM, leaf only
@@ -178,7 +178,7 @@ type Membership struct {
 
 // TLS is how the Federate calls the cluster: by its certificate, and only a coordinator that the cluster's CA named.
 // The CA is pinned and names its cluster, so the address may be any.
-func (m *Membership) TLS(now func() time.Time) (*tls.Config, time.Time, error) {
+func (m *ClusterCredentials) TLS(now func() time.Time) (*tls.Config, time.Time, error) {
 	fail := func(err error) (*tls.Config, time.Time, error) {
 		return nil, time.Time{}, fmt.Errorf("cannot use the certificate of cluster %s: %w", m.Cluster, err)
 	}

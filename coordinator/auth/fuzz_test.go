@@ -96,8 +96,8 @@ func FuzzCertificateNames(f *testing.F) {
 	})
 }
 
-// FuzzMembership: what a cluster answers a Federate that enrols is used only where it fits the key and the pinned CA.
-func FuzzMembership(f *testing.F) {
+// FuzzClusterCredentials: what a cluster answers a Federate that enrols is used only where it fits the key and the pinned CA.
+func FuzzClusterCredentials(f *testing.F) {
 	ca, ders := anyCertificates(f)
 	key, err := NewFederateKey(rand.Reader)
 	if err != nil {
@@ -126,7 +126,7 @@ func FuzzMembership(f *testing.F) {
 				t.Fatalf("%q passes for the CA", authority)
 			}
 		}
-		m := Membership{Cluster: cluster, Key: key, Certificate: certificate, CA: authority}
+		m := ClusterCredentials{Cluster: cluster, Key: key, Certificate: certificate, CA: authority}
 		if conf, _, err := m.TLS(time.Now); err == nil {
 			leaf := conf.Certificates[0].Leaf
 			if !key.private.PublicKey.Equal(leaf.PublicKey) {

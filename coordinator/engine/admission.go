@@ -195,7 +195,7 @@ func (s *state) toAsk(d *coordinator.Definition) named {
 			n.number = number
 		}
 	}
-	for _, m := range a.members[d.ID] {
+	for _, m := range a.nodesOf[d.ID] {
 		if !m.known {
 			continue
 		}

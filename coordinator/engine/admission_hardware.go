@@ -25,7 +25,7 @@ func (q *question) mismatched(d *coordinator.Definition) []coordinator.NodeID {
 		if _, ok := q.config.annotations[d.ID][key]; ok {
 			continue
 		}
-		for _, n := range q.config.members[d.ID] {
+		for _, n := range q.config.nodesOf[d.ID] {
 			if n.hardwareKeys[key] != q.job.spec.Match[key] && !slices.Contains(out, n.id) {
 				out = append(out, n.id)
 			}
@@ -84,7 +84,7 @@ func (q *question) resourceRefusal(d *coordinator.Definition) (unknown bool, why
 		return false, func() string { return fmt.Sprintf("wants %d nodes, maxNodes is %d", nodes, d.MaxNodes) }
 	}
 	known := false
-	for _, n := range q.config.members[d.ID] {
+	for _, n := range q.config.nodesOf[d.ID] {
 		if known = known || n.known; n.known && (len(n.short) == 0 && holds(&n.capacity, &r) || len(q.missing(n)) == 0) {
 			return false, nil
 		}
@@ -121,7 +121,7 @@ func holds(has *coordinator.Hardware, r *coordinator.Resources) bool {
 // nearest tells of the node that lacks least.
 func (q *question) nearest(d *coordinator.Definition) string {
 	text, gap := "", math.Inf(1)
-	for _, n := range q.config.members[d.ID] {
+	for _, n := range q.config.nodesOf[d.ID] {
 		if !n.known {
 			continue
 		}

@@ -72,7 +72,7 @@ func (q *question) annotationRefusal(d *coordinator.Definition) (unknown bool, w
 			continue
 		}
 		found, reported := false, false
-		for _, n := range q.config.members[d.ID] {
+		for _, n := range q.config.nodesOf[d.ID] {
 			if n.known {
 				reported = true
 				found = found || n.hardwareKeys[key] == want

@@ -86,7 +86,7 @@ func admissionState(t testing.TB, checked *config.Checked, named int) (*state, g
 		n := newNode(coordinator.NodeID(fmt.Sprintf("n%05d", i)))
 		n.known, n.record.Definition = true, id
 		n.capacity = coordinator.Hardware{Cores: coordinator.Cores(8 + i%3*8), Threads: uint32(16 + i%3*16), Memory: 64 << 30}
-		s.config.members[id] = []*node{n}
+		s.config.nodesOf[id] = []*node{n}
 	}
 	return s, doc
 }
@@ -138,7 +138,7 @@ func TestAdmissionIsWhatEachDefinitionSays(t *testing.T) {
 // TestMissingByShape: nodes of one shape get one answer, those of another their own.
 func TestMissingByShape(t *testing.T) {
 	s, doc := admissionState(t, checkedConfig(t, sharedConfig(6)), 6)
-	for i, n := range s.config.members["d00004"] {
+	for i, n := range s.config.nodesOf["d00004"] {
 		n.capacity.Devices = map[string]uint32{"x/gpu": uint32(i + 2)}
 	}
 	j := requestOf(0)
@@ -147,7 +147,7 @@ func TestMissingByShape(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	q := s.askWith(j, doc, nil)
-	for _, members := range s.config.members {
+	for _, members := range s.config.nodesOf {
 		for _, n := range members {
 			if got, want := len(q.missing(n)), len(sched.Missing(n.schedNode(), j.spec.Resources)); got != want {
 				t.Errorf("%s lacks %d, alone %d", n.id, got, want)

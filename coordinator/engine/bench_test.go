@@ -57,7 +57,7 @@ func BenchmarkCapacity(b *testing.B) {
 		b.Run(mode.String(), func(b *testing.B) {
 			s := &state{queued: map[coordinator.AllocationID]*allocation{}, config: &activeConfig{
 				Config: &coordinator.Config{Definitions: []coordinator.Definition{{ID: "d"}}}, order: []coordinator.DefinitionID{"d"},
-				members: map[coordinator.DefinitionID][]*node{},
+				nodesOf: map[coordinator.DefinitionID][]*node{},
 			}}
 			c := sched.New()
 			s.core.scheduler = c
@@ -66,7 +66,7 @@ func BenchmarkCapacity(b *testing.B) {
 				n := newNode(coordinator.NodeID(fmt.Sprintf("n%05d", i)))
 				n.known, n.revision, n.session, n.record.Definition = true, 1, &Session{}, "d"
 				n.capacity = coordinator.Hardware{Cores: 128, Threads: 256, Memory: 1 << 40, Devices: map[string]uint32{"nvidia.com/gpu": perNode}}
-				s.config.members["d"] = append(s.config.members["d"], n)
+				s.config.nodesOf["d"] = append(s.config.nodesOf["d"], n)
 				c.SetNode(n.schedNode())
 				for k := range perNode {
 					id := coordinator.AllocationID(fmt.Sprintf("r%06d", i*perNode+k))

@@ -85,7 +85,7 @@ func (s *state) capacity(caller Caller, now time.Time) CapacityView {
 // definitionCapacity looks at the nodes of a definition; each is told of those that take work, with what is used of them.
 func (s *state) definitionCapacity(id coordinator.DefinitionID, each func(n *node, used coordinator.Hardware)) DefinitionCapacity {
 	c := DefinitionCapacity{Definition: id, Total: coordinator.Hardware{Devices: map[string]uint32{}}, Free: coordinator.Hardware{Devices: map[string]uint32{}}}
-	for _, n := range s.config.members[id] {
+	for _, n := range s.config.nodesOf[id] {
 		c.Nodes++
 		if !n.known || n.status() != NodeReady || len(s.openWindows) > 0 && s.closed(n, s.now().UTC()) {
 			continue

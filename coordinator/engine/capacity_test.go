@@ -31,7 +31,7 @@ func TestFreeCapacity(t *testing.T) {
 			n.active[coordinator.AllocationID(fmt.Sprint(i))] = &allocation{job: &job{spec: &coordinator.JobSpec{Resources: r}}}
 		}
 		s := &state{config: &activeConfig{
-			members:   map[coordinator.DefinitionID][]*node{"d": {n}},
+			nodesOf:   map[coordinator.DefinitionID][]*node{"d": {n}},
 			exclusive: map[coordinator.DefinitionID]coordinator.Exclusive{"d": tt.exclusive},
 		}}
 		free := s.definitionCapacity("d", func(*node, coordinator.Hardware) {}).Free
@@ -46,7 +46,7 @@ func TestResourcesThatNoNodeHas(t *testing.T) {
 	n := newNode("n1")
 	n.known = true
 	n.capacity = coordinator.Hardware{Cores: 8, Threads: 17, Memory: 1 << 30, Devices: map[string]uint32{"x/gpu": 2}}
-	s := &state{config: &activeConfig{Config: &coordinator.Config{}, members: map[coordinator.DefinitionID][]*node{"d": {n}}}}
+	s := &state{config: &activeConfig{Config: &coordinator.Config{}, nodesOf: map[coordinator.DefinitionID][]*node{"d": {n}}}}
 	for name, tt := range map[string]struct {
 		r    coordinator.Resources
 		want string

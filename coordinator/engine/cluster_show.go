@@ -30,7 +30,7 @@ type StatusView struct {
 
 func (s *state) readyNodes(id coordinator.DefinitionID) int {
 	n := 0
-	for _, m := range s.config.members[id] {
+	for _, m := range s.config.nodesOf[id] {
 		if m.status() == NodeReady {
 			n++
 		}
@@ -43,7 +43,7 @@ func (e *Engine) Definitions(ctx context.Context) (rev coordinator.Revision, lis
 	err = e.view(ctx, func(s *state) {
 		rev = s.config.Revision
 		for _, d := range s.config.Definitions {
-			v := DefinitionView{Definition: d, Nodes: len(s.config.members[d.ID]), Ready: s.readyNodes(d.ID), State: "active", Capacity: d.Hardware}
+			v := DefinitionView{Definition: d, Nodes: len(s.config.nodesOf[d.ID]), Ready: s.readyNodes(d.ID), State: "active", Capacity: d.Hardware}
 			v.CostPerHour = s.price(&d)
 			if h, source := s.expected(&d); h != nil {
 				v.Capacity, v.Source = h, source
@@ -57,7 +57,7 @@ func (e *Engine) Definitions(ctx context.Context) (rev coordinator.Revision, lis
 			} else if why := s.offerTrouble(e, &d); why != "" {
 				v.State = why
 			}
-			for _, n := range s.config.members[d.ID] {
+			for _, n := range s.config.nodesOf[d.ID] {
 				if n.known {
 					hw := n.capacity
 					v.Capacity = &hw

@@ -60,7 +60,7 @@ type activeConfig struct {
 	candidates  []sched.Definition
 	types       map[coordinator.DefinitionID]catalogue.Key         // of those that are launched
 	exclusive   map[coordinator.DefinitionID]coordinator.Exclusive // where it is not none
-	members     map[coordinator.DefinitionID][]*node               // by node id
+	nodesOf     map[coordinator.DefinitionID][]*node               // by node id
 	models      map[coordinator.DefinitionID]model                 // what their nodes are compared with
 	forNodes    *NodeConfiguration
 	shared      map[*expr.Policy]int                       // numbers of the policies that do not read the definition
@@ -78,7 +78,7 @@ func activate(checked *config.Checked) *activeConfig {
 		policies:    checked.Policies,
 		priority:    checked.Priority,
 		annotations: map[coordinator.DefinitionID]map[string]string{},
-		members:     map[coordinator.DefinitionID][]*node{},
+		nodesOf:     map[coordinator.DefinitionID][]*node{},
 		exclusive:   map[coordinator.DefinitionID]coordinator.Exclusive{},
 		models:      map[coordinator.DefinitionID]model{},
 		forNodes:    &NodeConfiguration{},
@@ -134,13 +134,13 @@ func orInfinite(cost *float64) float64 {
 
 // regroup files nodes under their definitions and compares them there; what it finds is no news.
 func (a *activeConfig) regroup(nodes map[coordinator.NodeID]*node) {
-	clear(a.members)
+	clear(a.nodesOf)
 	for _, n := range nodes {
 		if n.record.Definition != "" {
-			a.members[n.record.Definition] = append(a.members[n.record.Definition], n)
+			a.nodesOf[n.record.Definition] = append(a.nodesOf[n.record.Definition], n)
 		}
 	}
-	for _, list := range a.members {
+	for _, list := range a.nodesOf {
 		slices.SortFunc(list, func(x, y *node) int { return cmp.Compare(x.id, y.id) })
 	}
 	for _, n := range nodes {
@@ -148,18 +148,18 @@ func (a *activeConfig) regroup(nodes map[coordinator.NodeID]*node) {
 			n.drift = ""
 		}
 	}
-	for id := range a.members {
+	for id := range a.nodesOf {
 		a.rejudge(id, a.modelOf(id))
 	}
 }
 
 // move files one node under its definition instead of an earlier one.
 func (a *activeConfig) move(n *node, from coordinator.DefinitionID) {
-	a.members[from] = slices.DeleteFunc(a.members[from], func(x *node) bool { return x == n })
+	a.nodesOf[from] = slices.DeleteFunc(a.nodesOf[from], func(x *node) bool { return x == n })
 	if to := n.record.Definition; to != "" {
-		list := a.members[to]
+		list := a.nodesOf[to]
 		i, _ := slices.BinarySearchFunc(list, n, func(x, y *node) int { return cmp.Compare(x.id, y.id) })
-		a.members[to] = slices.Insert(list, i, n)
+		a.nodesOf[to] = slices.Insert(list, i, n)
 	}
 }
 

@@ -170,7 +170,7 @@ func (p *planned) orphans(ctx context.Context, plan *fleet.Plan, j *fleet.Judgem
 	for i := range p.machines {
 		n := &p.machines[i]
 		if n.record.Definition = assigned[n.id]; n.record.Definition != "" {
-			after.config.members[n.record.Definition] = append(after.config.members[n.record.Definition], n)
+			after.config.nodesOf[n.record.Definition] = append(after.config.nodesOf[n.record.Definition], n)
 		}
 	}
 	groups := map[[3]string]*fleet.Orphan{}

@@ -13,19 +13,19 @@ import (
 	"substrate/coordinator/federation"
 )
 
-// Member is one cluster that this Federate routes to.
-type Member struct {
+// RemoteCluster is one cluster that this Federate routes to.
+type RemoteCluster struct {
 	Name, Address string
 	Registered    time.Time
 	Pending       bool // its registration has begun, no more
 	Drained       bool
-	Membership    auth.Membership
+	Credentials   auth.ClusterCredentials
 	Open          int // workflows routed there that have not ended, as far as is known
 }
 
-func (m *memberRecord) view(s *state) Member {
-	v := Member{Name: m.Name, Address: m.Address, Registered: m.Registered, Drained: m.Drained, Membership: m.Membership,
-		Pending: len(m.Membership.Certificate) == 0}
+func (m *remoteRecord) view(s *state) RemoteCluster {
+	v := RemoteCluster{Name: m.Name, Address: m.Address, Registered: m.Registered, Drained: m.Drained, Credentials: m.Credentials,
+		Pending: len(m.Credentials.Certificate) == 0}
 	for _, r := range s.federation.routes {
 		if r.Cluster == m.Name && !r.over() {
 			v.Open++
@@ -49,9 +49,9 @@ func (e *Engine) federateOnly(c Caller, op string) error {
 // ClusterID names this cluster to others.
 func (e *Engine) ClusterID() string { return e.ca.Cluster() }
 
-// BeginMember makes the key for a new cluster, durably, before it is shown to it: when the answer is lost, the same
+// BeginCluster makes the key for a new cluster, durably, before it is shown to it: when the answer is lost, the same
 // question asked again costs no second token. again takes one that is registered: the cluster takes its certificate no more.
-func (e *Engine) BeginMember(ctx context.Context, c Caller, name, address string, again bool) (m Member, err error) {
+func (e *Engine) BeginCluster(ctx context.Context, c Caller, name, address string, again bool) (m RemoteCluster, err error) {
 	op := "register cluster " + name
 	if err := e.federateOnly(c, op); err != nil {
 		return m, err
@@ -60,9 +60,9 @@ func (e *Engine) BeginMember(ctx context.Context, c Caller, name, address string
 		return m, err
 	}
 	err = e.do(ctx, func(t *tx) error {
-		members := t.state.federation.members
-		rec := members[name]
-		if rec != nil && len(rec.Membership.Certificate) > 0 && !again {
+		clusters := t.state.federation.clusters
+		rec := clusters[name]
+		if rec != nil && len(rec.Credentials.Certificate) > 0 && !again {
 			return coordinator.Errorf(coordinator.ErrExists, op, "there is one of this name").
 				WithHint("`substrate cluster deregister %s` first", name)
 		}
@@ -71,11 +71,11 @@ func (e *Engine) BeginMember(ctx context.Context, c Caller, name, address string
 			if err != nil {
 				return err
 			}
-			rec = &memberRecord{Name: name, Registered: t.now, Membership: auth.Membership{Key: key}}
-			members[name] = rec
+			rec = &remoteRecord{Name: name, Registered: t.now, Credentials: auth.ClusterCredentials{Key: key}}
+			clusters[name] = rec
 		}
 		rec.Address, rec.By = address, c.Name
-		t.put(prefixMember+name, rec)
+		t.put(prefixRemote+name, rec)
 		t.group()
 		m = rec.view(t.state)
 		return nil
@@ -83,28 +83,28 @@ func (e *Engine) BeginMember(ctx context.Context, c Caller, name, address string
 	return m, err
 }
 
-// ConfirmMember keeps what a cluster answered to a registration or a renewal.
-func (e *Engine) ConfirmMember(ctx context.Context, name string, ms auth.Membership) error {
+// ConfirmCluster keeps what a cluster answered to a registration or a renewal.
+func (e *Engine) ConfirmCluster(ctx context.Context, name string, ms auth.ClusterCredentials) error {
 	return e.do(ctx, func(t *tx) error {
 		op := "register cluster " + name
-		rec := t.state.federation.members[name]
+		rec := t.state.federation.clusters[name]
 		if rec == nil {
 			return noSuch(op, "cluster", name)
 		}
-		if was := rec.Membership.Cluster; was != "" && was != ms.Cluster {
+		if was := rec.Credentials.Cluster; was != "" && was != ms.Cluster {
 			return coordinator.Errorf(coordinator.ErrConflict, op, "another cluster answers there than the one that is registered under this name").
 				WithHint("`substrate cluster federation forget` there, as it has taken this Federate in; another name for it here")
 		}
-		for _, other := range t.state.federation.members {
-			if other.Name != name && other.Membership.Cluster == ms.Cluster {
+		for _, other := range t.state.federation.clusters {
+			if other.Name != name && other.Credentials.Cluster == ms.Cluster {
 				return coordinator.Errorf(coordinator.ErrExists, op, "it is registered as %s already", other.Name)
 			}
 		}
-		isNew := len(rec.Membership.Certificate) == 0
+		isNew := len(rec.Credentials.Certificate) == 0
 		next := *rec
-		next.Membership = ms
-		t.state.federation.members[name] = &next
-		t.put(prefixMember+name, &next)
+		next.Credentials = ms
+		t.state.federation.clusters[name] = &next
+		t.put(prefixRemote+name, &next)
 		t.group()
 		if isNew {
 			t.event(Event{Kind: "cluster-registered", Subject: name, Message: "at " + rec.Address + " by " + rec.By,
@@ -114,22 +114,22 @@ func (e *Engine) ConfirmMember(ctx context.Context, name string, ms auth.Members
 	})
 }
 
-// DrainMember sends no new work to a cluster, or does again. What is there goes on.
-func (e *Engine) DrainMember(ctx context.Context, c Caller, name string, drained bool) (m Member, err error) {
+// DrainCluster sends no new work to a cluster, or does again. What is there goes on.
+func (e *Engine) DrainCluster(ctx context.Context, c Caller, name string, drained bool) (m RemoteCluster, err error) {
 	op := "drain cluster " + name
 	if err := e.federateOnly(c, op); err != nil {
 		return m, err
 	}
 	err = e.do(ctx, func(t *tx) error {
-		rec := t.state.federation.members[name]
+		rec := t.state.federation.clusters[name]
 		if rec == nil {
 			return noSuch(op, "cluster", name)
 		}
 		if rec.Drained != drained {
 			next := *rec
 			next.Drained = drained
-			t.state.federation.members[name], rec = &next, &next
-			t.put(prefixMember+name, rec)
+			t.state.federation.clusters[name], rec = &next, &next
+			t.put(prefixRemote+name, rec)
 			t.group()
 			kind := "cluster-drained"
 			if !drained {
@@ -143,14 +143,14 @@ func (e *Engine) DrainMember(ctx context.Context, c Caller, name string, drained
 	return m, err
 }
 
-// RemoveMember forgets a cluster. With force, though work is open there: it is not known any more what becomes of it.
-func (e *Engine) RemoveMember(ctx context.Context, c Caller, name string, force bool) error {
+// RemoveCluster forgets a cluster. With force, though work is open there: it is not known any more what becomes of it.
+func (e *Engine) RemoveCluster(ctx context.Context, c Caller, name string, force bool) error {
 	op := "deregister cluster " + name
 	if err := e.federateOnly(c, op); err != nil {
 		return err
 	}
 	return e.do(ctx, func(t *tx) error {
-		rec := t.state.federation.members[name]
+		rec := t.state.federation.clusters[name]
 		if rec == nil {
 			return noSuch(op, "cluster", name)
 		}
@@ -158,8 +158,8 @@ func (e *Engine) RemoveMember(ctx context.Context, c Caller, name string, force 
 			return coordinator.Errorf(coordinator.ErrConflict, op, "%s open there", countOf(n, "workflow is", "workflows are")).
 				WithHint("drain it and wait, or --force: the work runs on, and is not shown here any more")
 		}
-		delete(t.state.federation.members, name)
-		t.delete(prefixMember + name)
+		delete(t.state.federation.clusters, name)
+		t.delete(prefixRemote + name)
 		t.group()
 		t.event(Event{Kind: "cluster-deregistered", Subject: name, Message: "by " + c.Name})
 		for _, id := range slices.Sorted(maps.Keys(t.state.federation.pushes)) {
@@ -169,13 +169,13 @@ func (e *Engine) RemoveMember(ctx context.Context, c Caller, name string, force 
 	})
 }
 
-// Members lists the clusters by name.
-func (e *Engine) Members(ctx context.Context) (out []Member, err error) {
+// RemoteClusters lists the clusters by name.
+func (e *Engine) RemoteClusters(ctx context.Context) (out []RemoteCluster, err error) {
 	err = e.view(ctx, func(s *state) {
-		for _, m := range s.federation.members {
+		for _, m := range s.federation.clusters {
 			out = append(out, m.view(s))
 		}
-		slices.SortFunc(out, func(a, b Member) int { return cmp.Compare(a.Name, b.Name) })
+		slices.SortFunc(out, func(a, b RemoteCluster) int { return cmp.Compare(a.Name, b.Name) })
 	})
 	return out, err
 }

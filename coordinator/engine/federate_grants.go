@@ -43,8 +43,8 @@ func (e *Engine) IntendPush(ctx context.Context, c Caller, definitions, organiza
 			}
 			rec.Organizations = append(rec.Organizations, federation.Entity{ID: string(o.ID), Name: o.Slug})
 		}
-		for _, name := range slices.Sorted(maps.Keys(s.federation.members)) {
-			if len(s.federation.members[name].Membership.Certificate) > 0 {
+		for _, name := range slices.Sorted(maps.Keys(s.federation.clusters)) {
+			if len(s.federation.clusters[name].Credentials.Certificate) > 0 {
 				rec.Waiting = append(rec.Waiting, name)
 			}
 		}

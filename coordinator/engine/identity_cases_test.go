@@ -72,15 +72,15 @@ func grantCases() []permissionCase {
 			return err
 		}, adminOnly},
 		{"ForgetFederate", func(ctx context.Context, e *Engine, c Caller) error { return e.ForgetFederate(ctx, c) }, row('u', 'd', 'd', 'd', 'h')},
-		{"BeginMember", func(ctx context.Context, e *Engine, c Caller) error {
-			_, err := e.BeginMember(ctx, c, "east", "east:1", false)
+		{"BeginCluster", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.BeginCluster(ctx, c, "east", "east:1", false)
 			return err
 		}, notHere},
-		{"DrainMember", func(ctx context.Context, e *Engine, c Caller) error {
-			_, err := e.DrainMember(ctx, c, "east", true)
+		{"DrainCluster", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.DrainCluster(ctx, c, "east", true)
 			return err
 		}, notHere},
-		{"RemoveMember", func(ctx context.Context, e *Engine, c Caller) error { return e.RemoveMember(ctx, c, "east", false) }, notHere},
+		{"RemoveCluster", func(ctx context.Context, e *Engine, c Caller) error { return e.RemoveCluster(ctx, c, "east", false) }, notHere},
 		{"IntendPush", func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.IntendPush(ctx, c, []string{"small"}, nil, true)
 			return err

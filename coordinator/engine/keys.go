@@ -14,7 +14,7 @@ const (
 	keyFence          = "fence"          // written with every deletion, see tx.group
 	keyLifetime       = "certificate-lifetime"
 	prefixGrantKey    = "secret/grant-key/"
-	keyGrantRing      = "grant-keys" // public, once the key was rotated: of all keys that signed grants
+	keyGrantRing      = "grant-keys"   // public, once the key was rotated: of all keys that signed grants
 	prefixConfig      = "config/"      // config/<revision>: who, when, sha256
 	prefixYAML        = "config-yaml/" // config-yaml/<revision>: the bytes as given
 	prefixOrg         = "organization/"
@@ -43,7 +43,7 @@ const (
 	keyFederate      = "federation/federate"   // whom this cluster belongs to
 	prefixFederation = "federation/token/"     // with which a Federate enrols
 	prefixWithdrawn  = "federation/withdrawn/" // submissions that must not arrive any more
-	prefixMember     = "federation/cluster/"   // on a Federate: the clusters it routes to
+	prefixRemote     = "federation/cluster/"   // on a Federate: the clusters it routes to
 	prefixRoute      = "federation/route/"     // and what it routed
 	prefixRouteFile  = "federation/file/"      // as it was submitted, until it has arrived
 	prefixPush       = "federation/push/"      // grants that some clusters do not have yet

@@ -286,7 +286,7 @@ func (s *state) tellWindows() []sched.Window {
 		x := sched.Window{ID: w.id, From: r.From, Until: r.Until, Emergency: r.Emergency}
 		if len(r.Nodes) > 0 || r.Definition != "" {
 			x.Nodes = slices.Concat([]coordinator.NodeID{}, r.Nodes)
-			for _, n := range s.config.members[r.Definition] {
+			for _, n := range s.config.nodesOf[r.Definition] {
 				x.Nodes = append(x.Nodes, n.id)
 			}
 			slices.Sort(x.Nodes)

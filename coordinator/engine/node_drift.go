@@ -13,7 +13,7 @@ type model struct {
 }
 
 func (a *activeConfig) modelOf(id coordinator.DefinitionID) model {
-	for _, n := range a.members[id] {
+	for _, n := range a.nodesOf[id] {
 		if n.known {
 			return model{n, n.learned}
 		}
@@ -33,7 +33,7 @@ func (m model) drift(n *node) string {
 // is to be said than before.
 func (a *activeConfig) rejudge(id coordinator.DefinitionID, m model) (changed []*node) {
 	a.models[id] = m
-	for _, n := range a.members[id] {
+	for _, n := range a.nodesOf[id] {
 		if text := m.drift(n); text != n.drift {
 			n.drift = text
 			changed = append(changed, n)

@@ -222,14 +222,14 @@ type federateRecord struct {
 	Registered time.Time  `json:"registered"`
 }
 
-// memberRecord is one cluster that a Federate routes to. Without a certificate its registration has begun, no more.
-type memberRecord struct {
-	Name       string          `json:"name"`
-	Address    string          `json:"address"` // host:port of its federation port
-	Registered time.Time       `json:"registered"`
-	By         string          `json:"by"`
-	Drained    bool            `json:"drained,omitempty"`
-	Membership auth.Membership `json:"membership"`
+// remoteRecord is one cluster that a Federate routes to. Without a certificate its registration has begun, no more.
+type remoteRecord struct {
+	Name        string                  `json:"name"`
+	Address     string                  `json:"address"` // host:port of its federation port
+	Registered  time.Time               `json:"registered"`
+	By          string                  `json:"by"`
+	Drained     bool                    `json:"drained,omitempty"`
+	Credentials auth.ClusterCredentials `json:"membership"`
 }
 
 // routeRecord is one workflow that a Federate routed. It is durable before anything is sent.

@@ -191,7 +191,7 @@ func (s *state) deviceFor(op string, in NewReservation) (string, error) {
 			kinds[name] = true
 		}
 	}
-	for _, n := range s.config.members[d.ID] {
+	for _, n := range s.config.nodesOf[d.ID] {
 		known = known || n.known
 		for name, count := range n.capacity.Devices {
 			if count > 0 {
@@ -233,7 +233,7 @@ func (s *state) definition(id coordinator.DefinitionID) *coordinator.Definition 
 // not known yet never refuses.
 func (s *state) checkRoom(op string, rec *reservationRecord) (warnings []string, err error) {
 	total, nodes, known := uint64(0), uint64(0), false
-	for _, n := range s.config.members[rec.Definition] {
+	for _, n := range s.config.nodesOf[rec.Definition] {
 		nodes++
 		known = known || n.known
 		total += uint64(n.capacity.Devices[rec.Device])

@@ -30,14 +30,14 @@ type federationState struct {
 	withdrawn map[string]time.Time // by idempotency key
 	clock     uint64               // newest revision given to an attribute
 
-	members map[string]*memberRecord // by name
-	routes  map[coordinator.WorkflowID]*routeRecord
-	byKey   map[string]coordinator.WorkflowID // "<user>/<key>"
-	pushes  map[string]*pushRecord
+	clusters map[string]*remoteRecord // by name
+	routes   map[coordinator.WorkflowID]*routeRecord
+	byKey    map[string]coordinator.WorkflowID // "<user>/<key>"
+	pushes   map[string]*pushRecord
 }
 
 func newFederationState() federationState {
-	return federationState{tokens: map[string]auth.JoinToken{}, withdrawn: map[string]time.Time{}, members: map[string]*memberRecord{},
+	return federationState{tokens: map[string]auth.JoinToken{}, withdrawn: map[string]time.Time{}, clusters: map[string]*remoteRecord{},
 		routes: map[coordinator.WorkflowID]*routeRecord{}, byKey: map[string]coordinator.WorkflowID{}, pushes: map[string]*pushRecord{}}
 }
 
@@ -63,7 +63,7 @@ func (e *Engine) loadFederation(ctx context.Context, s *state) error {
 	return errors.Join(
 		each(ctx, e, prefixFederation, func(_ string, t auth.JoinToken) error { f.tokens[t.ID] = t; return nil }),
 		each(ctx, e, prefixWithdrawn, func(key string, at time.Time) error { f.withdrawn[key] = at; return nil }),
-		each(ctx, e, prefixMember, func(_ string, m memberRecord) error { f.members[m.Name] = &m; return nil }),
+		each(ctx, e, prefixRemote, func(_ string, m remoteRecord) error { f.clusters[m.Name] = &m; return nil }),
 		each(ctx, e, prefixPush, func(id string, p pushRecord) error { f.pushes[id] = &p; return nil }),
 		each(ctx, e, prefixRoute, func(id string, r routeRecord) error {
 			f.routes[coordinator.WorkflowID(id)] = &r
@@ -337,8 +337,8 @@ func (e *Engine) leave(ctx context.Context, why, only string) error {
 	})
 }
 
-// MemberDescription is what a cluster tells its Federate of itself.
-type MemberDescription struct {
+// ClusterDescription is what a cluster tells its Federate of itself.
+type ClusterDescription struct {
 	Cluster           string
 	Schema            uint32 // of attributes: the newest it understands; 0: none
 	PrioritySHA256    string
@@ -351,7 +351,7 @@ type MemberDescription struct {
 }
 
 // Describe answers a Federate; schema is that of the attributes it sends.
-func (e *Engine) Describe(ctx context.Context, p FederatePeer) (d MemberDescription, err error) {
+func (e *Engine) Describe(ctx context.Context, p FederatePeer) (d ClusterDescription, err error) {
 	if _, err := e.checkPeer(p); err != nil {
 		return d, err
 	}

@@ -126,7 +126,7 @@ func (s *state) couldHold(j *job) []*node {
 	adm, q := s.admit(j), s.ask(j)
 	var out []*node
 	for _, d := range adm.admissible {
-		for _, n := range s.config.members[d] {
+		for _, n := range s.config.nodesOf[d] {
 			excluded := false
 			for _, x := range adm.exclude {
 				excluded = excluded || x == n.id

@@ -29,25 +29,25 @@ import (
 
 // FederateEngine is what a Federate keeps of its clusters and of what it routed to them.
 type FederateEngine interface {
-	memberAPI
-	memberChangeAPI
+	remoteAPI
+	clusterChangeAPI
 	routeAPI
 	followAPI
 	pushAPI
 }
 
-type memberAPI interface {
+type remoteAPI interface {
 	ClusterID() string
-	Members(context.Context) ([]engine.Member, error)
+	RemoteClusters(context.Context) ([]engine.RemoteCluster, error)
 	BehalfOf(ctx context.Context, user coordinator.UserID, group string) (federation.Identity, federation.Attributes, error)
 	PriorityRouting(context.Context) (bool, error)
 }
 
-type memberChangeAPI interface {
-	BeginMember(ctx context.Context, c engine.Caller, name, address string, again bool) (engine.Member, error)
-	ConfirmMember(ctx context.Context, name string, m auth.Membership) error
-	DrainMember(ctx context.Context, c engine.Caller, name string, drained bool) (engine.Member, error)
-	RemoveMember(ctx context.Context, c engine.Caller, name string, force bool) error
+type clusterChangeAPI interface {
+	BeginCluster(ctx context.Context, c engine.Caller, name, address string, again bool) (engine.RemoteCluster, error)
+	ConfirmCluster(ctx context.Context, name string, m auth.ClusterCredentials) error
+	DrainCluster(ctx context.Context, c engine.Caller, name string, drained bool) (engine.RemoteCluster, error)
+	RemoveCluster(ctx context.Context, c engine.Caller, name string, force bool) error
 }
 
 type routeAPI interface {
@@ -116,7 +116,7 @@ type Federate struct {
 // link is the connection to one cluster and what was last heard of it.
 type link struct {
 	name    string
-	member  auth.Membership
+	shown   auth.ClusterCredentials
 	address string
 	conn    *grpc.ClientConn
 	expires time.Time
@@ -177,9 +177,9 @@ func (f *Federate) Close() error {
 	return errors.Join(errs...)
 }
 
-// members lists the clusters and closes connections to those that are gone.
-func (f *Federate) members(ctx context.Context) ([]engine.Member, error) {
-	list, err := f.engine.Members(ctx)
+// clusters lists the clusters and closes connections to those that are gone.
+func (f *Federate) clusters(ctx context.Context) ([]engine.RemoteCluster, error) {
+	list, err := f.engine.RemoteClusters(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -198,23 +198,23 @@ func (f *Federate) members(ctx context.Context) ([]engine.Member, error) {
 	return list, nil
 }
 
-func (f *Federate) member(ctx context.Context, name string) (engine.Member, error) {
-	list, err := f.members(ctx)
+func (f *Federate) cluster(ctx context.Context, name string) (engine.RemoteCluster, error) {
+	list, err := f.clusters(ctx)
 	for _, m := range list {
 		if m.Name == name {
 			return m, nil
 		}
 	}
-	return engine.Member{}, cmp.Or[error](err, coordinator.Errorf(coordinator.ErrNotFound, "find cluster "+name, "it is not registered"))
+	return engine.RemoteCluster{}, cmp.Or[error](err, coordinator.Errorf(coordinator.ErrNotFound, "find cluster "+name, "it is not registered"))
 }
 
 // link is the connection to a cluster, made anew when its address or certificate has changed.
-func (f *Federate) link(m engine.Member) (*link, error) {
+func (f *Federate) link(m engine.RemoteCluster) (*link, error) {
 	if m.Pending {
 		return nil, coordinator.Errorf(coordinator.ErrUnavailable, "call cluster "+m.Name, "its registration is not complete").
 			WithHint("run `substrate cluster register %s` again with the same token, or with a new one", m.Name)
 	}
-	conf, expires, err := m.Membership.TLS(f.opts.Now)
+	conf, expires, err := m.Credentials.TLS(f.opts.Now)
 	if err != nil {
 		return nil, err
 	}
@@ -225,7 +225,7 @@ func (f *Federate) link(m engine.Member) (*link, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	old := f.links[m.Name]
-	if old != nil && old.address == m.Address && bytes.Equal(old.member.Certificate, m.Membership.Certificate) {
+	if old != nil && old.address == m.Address && bytes.Equal(old.shown.Certificate, m.Credentials.Certificate) {
 		return old, nil
 	}
 	conn, err := grpc.NewClient("passthrough:///"+m.Address,
@@ -238,7 +238,7 @@ func (f *Federate) link(m engine.Member) (*link, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot call cluster %s: %w", m.Name, err)
 	}
-	l := &link{name: m.Name, member: m.Membership, address: m.Address, conn: conn, expires: expires,
+	l := &link{name: m.Name, shown: m.Credentials, address: m.Address, conn: conn, expires: expires,
 		federation: apiv1.NewFederationClient(conn), workflows: apiv1.NewWorkflowsClient(conn),
 		identity: apiv1.NewIdentityClient(conn), nodes: apiv1.NewNodesClient(conn)}
 	if old != nil {
@@ -303,7 +303,7 @@ func organizationsOf(ctx context.Context, list []federation.Entity) (context.Con
 
 // poll asks every cluster how it is and how far its work is.
 func (f *Federate) poll(ctx context.Context) error {
-	members, err := f.members(ctx)
+	clusters, err := f.clusters(ctx)
 	if err != nil {
 		return err
 	}
@@ -313,7 +313,7 @@ func (f *Federate) poll(ctx context.Context) error {
 	}
 	var g errgroup.Group
 	g.SetLimit(askedAtOnce)
-	for _, m := range members {
+	for _, m := range clusters {
 		if m.Pending {
 			continue
 		}
@@ -328,7 +328,7 @@ func (f *Federate) poll(ctx context.Context) error {
 }
 
 // describe asks one cluster how it is, and renews the certificate in the last third of its life.
-func (f *Federate) describe(ctx context.Context, m engine.Member) error {
+func (f *Federate) describe(ctx context.Context, m engine.RemoteCluster) error {
 	l, err := f.link(m)
 	if err != nil {
 		return err
@@ -336,7 +336,7 @@ func (f *Federate) describe(ctx context.Context, m engine.Member) error {
 	limited, cancel := context.WithTimeout(ctx, min(f.opts.CallTimeout, 5*time.Second))
 	defer cancel()
 	d, err := l.federation.Describe(limited, &apiv1.DescribeRequest{AttributesSchema: federation.Schema})
-	if err == nil && d.GetClusterId() != m.Membership.Cluster {
+	if err == nil && d.GetClusterId() != m.Credentials.Cluster {
 		err = status.Errorf(codes.Unavailable, "it is cluster %s now", d.GetClusterId())
 	}
 	l.heard(f.opts.Now(), err)
@@ -355,8 +355,8 @@ func (f *Federate) describe(ctx context.Context, m engine.Member) error {
 // renewBefore the end of a certificate a new one is asked for.
 const renewBefore = 30 * 24 * time.Hour
 
-func (f *Federate) renew(ctx context.Context, m engine.Member, l *link) error {
-	csr, err := m.Membership.Key.CSR(f.opts.Rand)
+func (f *Federate) renew(ctx context.Context, m engine.RemoteCluster, l *link) error {
+	csr, err := m.Credentials.Key.CSR(f.opts.Rand)
 	if err != nil {
 		return err
 	}
@@ -364,16 +364,16 @@ func (f *Federate) renew(ctx context.Context, m engine.Member, l *link) error {
 	if err != nil {
 		return err
 	}
-	next := m.Membership
+	next := m.Credentials
 	next.Certificate = r.GetCertificate()
 	if _, _, err := next.TLS(f.opts.Now); err != nil {
 		return err
 	}
-	return f.engine.ConfirmMember(ctx, m.Name, next)
+	return f.engine.ConfirmCluster(ctx, m.Name, next)
 }
 
 // follow keeps how far work is.
-func (f *Federate) follow(ctx context.Context, m engine.Member, routes []engine.Route) {
+func (f *Federate) follow(ctx context.Context, m engine.RemoteCluster, routes []engine.Route) {
 	for _, w := range f.readWorkflows(ctx, m, routes) {
 		if w.route.Status != w.status {
 			if _, err := f.engine.SettleRoute(ctx, w.route.ID, outcomeOf(w.view)); err != nil {
@@ -412,7 +412,7 @@ func outcomeOf(w *apiv1.Workflow) engine.RouteOutcome {
 }
 
 // readWorkflows asks a cluster how far routes are; nil when it does not answer.
-func (f *Federate) readWorkflows(ctx context.Context, m engine.Member, routes []engine.Route) []heardWorkflow {
+func (f *Federate) readWorkflows(ctx context.Context, m engine.RemoteCluster, routes []engine.Route) []heardWorkflow {
 	l, err := f.link(m)
 	if err != nil || len(routes) == 0 {
 		return nil

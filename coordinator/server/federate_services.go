@@ -373,14 +373,14 @@ func (s clusterService) RegisterCluster(ctx context.Context, r *apiv1.RegisterCl
 	if err != nil || shown.Pin == "" {
 		return nil, coordinator.Errorf(coordinator.ErrInvalid, op, "the token is not one of `substrate cluster federation token create`")
 	}
-	m, err := s.federate.engine.BeginMember(ctx, callerOf(ctx), r.GetName(), r.GetAddress(), s.federate.mayRegisterAgain(ctx, r.GetName()))
+	m, err := s.federate.engine.BeginCluster(ctx, callerOf(ctx), r.GetName(), r.GetAddress(), s.federate.mayRegisterAgain(ctx, r.GetName()))
 	if err != nil {
 		return nil, err
 	}
-	if m.Membership, err = s.federate.enrol(ctx, op, m, r.GetToken(), shown.Pin); err != nil {
+	if m.Credentials, err = s.federate.enrol(ctx, op, m, r.GetToken(), shown.Pin); err != nil {
 		return nil, err
 	}
-	if err := s.federate.engine.ConfirmMember(ctx, m.Name, m.Membership); err != nil {
+	if err := s.federate.engine.ConfirmCluster(ctx, m.Name, m.Credentials); err != nil {
 		return nil, err
 	}
 	return s.federate.show(ctx, r.GetName(), true)
@@ -389,18 +389,18 @@ func (s clusterService) RegisterCluster(ctx context.Context, r *apiv1.RegisterCl
 // mayRegisterAgain reports whether a cluster takes this Federate's certificate no more: it has expired, or the cluster
 // says that it does not belong to it.
 func (f *Federate) mayRegisterAgain(ctx context.Context, name string) bool {
-	m, err := f.member(ctx, name)
+	m, err := f.cluster(ctx, name)
 	if err != nil || m.Pending {
 		return false
 	}
-	if _, expires, err := m.Membership.TLS(f.opts.Now); err == nil && f.opts.Now().After(expires) {
+	if _, expires, err := m.Credentials.TLS(f.opts.Now); err == nil && f.opts.Now().After(expires) {
 		return true
 	}
 	return status.Code(f.describe(ctx, m)) == codes.Unauthenticated
 }
 
 // enrol trades the token for a certificate. The cluster is known by the pin in the token.
-func (f *Federate) enrol(ctx context.Context, op string, m engine.Member, token, pin string) (ms auth.Membership, err error) {
+func (f *Federate) enrol(ctx context.Context, op string, m engine.RemoteCluster, token, pin string) (ms auth.ClusterCredentials, err error) {
 	ctx, cancel := context.WithTimeout(ctx, f.opts.CallTimeout)
 	defer cancel()
 	conn, err := grpc.NewClient("passthrough:///"+m.Address, grpc.WithTransportCredentials(credentials.NewTLS(auth.PinnedTLS(pin, f.opts.Now))))
@@ -408,7 +408,7 @@ func (f *Federate) enrol(ctx context.Context, op string, m engine.Member, token,
 		return ms, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	csr, err := m.Membership.Key.CSR(f.opts.Rand)
+	csr, err := m.Credentials.Key.CSR(f.opts.Rand)
 	if err != nil {
 		return ms, err
 	}
@@ -420,7 +420,7 @@ func (f *Federate) enrol(ctx context.Context, op string, m engine.Member, token,
 		}
 		return ms, err
 	}
-	ms = auth.Membership{Cluster: res.GetClusterId(), Key: m.Membership.Key, Certificate: res.GetCertificate(), CA: res.GetCa()}
+	ms = auth.ClusterCredentials{Cluster: res.GetClusterId(), Key: m.Credentials.Key, Certificate: res.GetCertificate(), CA: res.GetCa()}
 	if err := auth.CheckCA(ms.CA, ms.Cluster, pin); err != nil {
 		return ms, coordinator.Errorf(coordinator.ErrDenied, op, "%w", err)
 	}
@@ -447,7 +447,7 @@ func (s clusterService) SetClusterDrained(ctx context.Context, r *apiv1.SetClust
 	if err := s.here("drain cluster " + r.GetName()); err != nil {
 		return nil, err
 	}
-	if _, err := s.federate.engine.DrainMember(ctx, callerOf(ctx), r.GetName(), r.GetDrained()); err != nil {
+	if _, err := s.federate.engine.DrainCluster(ctx, callerOf(ctx), r.GetName(), r.GetDrained()); err != nil {
 		return nil, err
 	}
 	return s.federate.show(ctx, r.GetName(), false)
@@ -458,8 +458,8 @@ func (s clusterService) DeregisterCluster(ctx context.Context, r *apiv1.Deregist
 		return nil, err
 	}
 	f := s.federate
-	m, found := f.member(ctx, r.GetName())
-	if err := f.engine.RemoveMember(ctx, callerOf(ctx), r.GetName(), r.GetForce()); err != nil {
+	m, found := f.cluster(ctx, r.GetName())
+	if err := f.engine.RemoveCluster(ctx, callerOf(ctx), r.GetName(), r.GetForce()); err != nil {
 		return nil, err
 	}
 	out := &apiv1.DeregisterClusterResponse{}
@@ -468,11 +468,11 @@ func (s clusterService) DeregisterCluster(ctx context.Context, r *apiv1.Deregist
 			out.Warning = fmt.Sprintf("the cluster could not be told: %s; run `substrate cluster federation forget` there", status.Convert(err).Message())
 		}
 	}
-	_, err := f.members(ctx) // closes the connection
+	_, err := f.clusters(ctx) // closes the connection
 	return out, err
 }
 
-func (f *Federate) leave(ctx context.Context, m engine.Member) error {
+func (f *Federate) leave(ctx context.Context, m engine.RemoteCluster) error {
 	l, err := f.link(m)
 	if err != nil {
 		return err
@@ -486,7 +486,7 @@ func (f *Federate) leave(ctx context.Context, m engine.Member) error {
 // show is one cluster, asked anew how it is if that is wanted.
 func (f *Federate) show(ctx context.Context, name string, ask bool) (*apiv1.Cluster, error) {
 	if ask {
-		m, err := f.member(ctx, name)
+		m, err := f.cluster(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -502,20 +502,20 @@ func (f *Federate) show(ctx context.Context, name string, ask bool) (*apiv1.Clus
 }
 
 func (f *Federate) shown(ctx context.Context) ([]*apiv1.Cluster, error) {
-	members, err := f.members(ctx)
+	clusters, err := f.clusters(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var out []*apiv1.Cluster
-	for _, m := range members {
+	for _, m := range clusters {
 		out = append(out, f.clusterToProto(m))
 	}
 	compareExpressions(out)
 	return out, nil
 }
 
-func (f *Federate) clusterToProto(m engine.Member) *apiv1.Cluster {
-	c := &apiv1.Cluster{Name: m.Name, Address: m.Address, ClusterId: m.Membership.Cluster, State: "registering", Registered: stamp(m.Registered), OpenWorkflows: count(m.Open)}
+func (f *Federate) clusterToProto(m engine.RemoteCluster) *apiv1.Cluster {
+	c := &apiv1.Cluster{Name: m.Name, Address: m.Address, ClusterId: m.Credentials.Cluster, State: "registering", Registered: stamp(m.Registered), OpenWorkflows: count(m.Open)}
 	l, err := f.link(m)
 	if err != nil {
 		c.Error = err.Error()

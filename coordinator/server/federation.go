@@ -49,7 +49,7 @@ type behalfAPI interface {
 
 type uplinkAPI interface {
 	CheckFederate(engine.FederatePeer) error
-	Describe(context.Context, engine.FederatePeer) (engine.MemberDescription, error)
+	Describe(context.Context, engine.FederatePeer) (engine.ClusterDescription, error)
 	FederatedWorkflows(context.Context, engine.FederatePeer, []coordinator.WorkflowID) ([]engine.WorkflowView, error)
 	Withdraw(context.Context, engine.FederatePeer, coordinator.UserID, string) (coordinator.WorkflowID, error)
 }

@@ -55,7 +55,7 @@ func enrolRaw(t *testing.T, cluster *site) *rawFederate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conf, _, err := (&auth.Membership{Cluster: r.GetClusterId(), Key: key, Certificate: r.GetCertificate(), CA: r.GetCa()}).TLS(cluster.now)
+	conf, _, err := (&auth.ClusterCredentials{Cluster: r.GetClusterId(), Key: key, Certificate: r.GetCertificate(), CA: r.GetCa()}).TLS(cluster.now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func (f *Federate) candidates(ctx context.Context, c engine.Caller, in engine.St
 	if err != nil {
 		return nil, "", err
 	}
-	members, err := f.members(ctx)
+	clusters, err := f.clusters(ctx)
 	if err != nil {
 		return nil, "", err
 	}
@@ -34,10 +34,10 @@ func (f *Federate) candidates(ctx context.Context, c engine.Caller, in engine.St
 		return nil, "", err
 	}
 	in.Group, in.ID, in.IdempotencyKey = id.Group.ID, "", ""
-	out := make([]federation.Candidate, len(members))
+	out := make([]federation.Candidate, len(clusters))
 	var g errgroup.Group
 	g.SetLimit(askedAtOnce)
-	for i, m := range members {
+	for i, m := range clusters {
 		out[i].Cluster = m.Name
 		if m.Drained {
 			out[i].Skipped = "it is drained"
@@ -57,7 +57,7 @@ func (f *Federate) candidates(ctx context.Context, c engine.Caller, in engine.St
 }
 
 // ask gets one cluster's answer, or why there is none.
-func (f *Federate) ask(ctx context.Context, m engine.Member, id federation.Identity, attrs federation.Attributes, in engine.StartWorkflow) (*federation.Score, string) {
+func (f *Federate) ask(ctx context.Context, m engine.RemoteCluster, id federation.Identity, attrs federation.Attributes, in engine.StartWorkflow) (*federation.Score, string) {
 	l, err := f.link(m)
 	if err != nil {
 		return nil, err.Error()
@@ -160,7 +160,7 @@ func (f *Federate) release(id coordinator.WorkflowID) {
 func (f *Federate) send(ctx context.Context, r engine.OpenRoute, asked bool) (*apiv1.StartWorkflowResponse, error) {
 	op := "start workflow " + r.Name
 	for {
-		m, err := f.member(ctx, r.Cluster)
+		m, err := f.cluster(ctx, r.Cluster)
 		if coordinator.ErrorKindOf(err) == coordinator.ErrNotFound && err != nil {
 			return nil, f.refuse(ctx, &r, op, err) // deregistered by force: it was said that nobody is to know
 		}
@@ -242,7 +242,7 @@ func arrived(w *apiv1.Workflow) engine.RouteOutcome {
 }
 
 // submit sends a route to a cluster once. It is the same submission however often it is sent: the key is the route's.
-func (f *Federate) submit(ctx context.Context, m engine.Member, r *engine.OpenRoute) (*apiv1.StartWorkflowResponse, error) {
+func (f *Federate) submit(ctx context.Context, m engine.RemoteCluster, r *engine.OpenRoute) (*apiv1.StartWorkflowResponse, error) {
 	l, err := f.link(m)
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
@@ -269,7 +269,7 @@ func (f *Federate) behalfOf(ctx context.Context, r engine.Route) (federation.Ide
 }
 
 // withdraw makes sure that a route's submission does not arrive any more; done when it has, or is wanted cancelled.
-func (f *Federate) withdraw(ctx context.Context, m engine.Member, r *engine.OpenRoute) (done bool, err error) {
+func (f *Federate) withdraw(ctx context.Context, m engine.RemoteCluster, r *engine.OpenRoute) (done bool, err error) {
 	l, err := f.link(m)
 	if err != nil {
 		return false, err
@@ -329,7 +329,7 @@ func (f *Federate) settle(ctx context.Context, r engine.OpenRoute) error {
 		_, err := f.send(ctx, r, true)
 		return err
 	}
-	m, err := f.member(ctx, r.Cluster)
+	m, err := f.cluster(ctx, r.Cluster)
 	if coordinator.ErrorKindOf(err) == coordinator.ErrNotFound {
 		return f.refuse(ctx, &r, "cancel workflow "+r.Name, err)
 	}
@@ -372,7 +372,7 @@ func (f *Federate) towards(ctx context.Context, op, actor string, r engine.Route
 	if r.State != engine.RouteSubmitted {
 		return nil, nil, coordinator.Errorf(coordinator.ErrUnavailable, op, "%s", routeToProto(r).GetNote())
 	}
-	m, err := f.member(ctx, r.Cluster)
+	m, err := f.cluster(ctx, r.Cluster)
 	if err != nil {
 		return nil, nil, coordinator.Errorf(coordinator.ErrorKindOf(err), op, "%w", err)
 	}
@@ -405,14 +405,14 @@ func (f *Federate) list(ctx context.Context, routes []engine.Route) ([]*apiv1.Wo
 			byCluster[r.Cluster] = append(byCluster[r.Cluster], r)
 		}
 	}
-	members, err := f.members(ctx)
+	clusters, err := f.clusters(ctx)
 	if err != nil {
 		return nil, err
 	}
-	heard := make([]map[coordinator.WorkflowID]*apiv1.Workflow, len(members))
+	heard := make([]map[coordinator.WorkflowID]*apiv1.Workflow, len(clusters))
 	var g errgroup.Group
 	g.SetLimit(askedAtOnce)
-	for i, m := range members {
+	for i, m := range clusters {
 		g.Go(func() error {
 			heard[i] = map[coordinator.WorkflowID]*apiv1.Workflow{}
 			for _, w := range f.readWorkflows(ctx, m, byCluster[m.Name]) {
@@ -513,7 +513,7 @@ func (f *Federate) pushTo(ctx context.Context, p engine.Push, name string) ([]*a
 func (f *Federate) append(ctx context.Context, p engine.Push, name string) (*apiv1.AppendProvisionerDefinitionsResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.opts.CallTimeout)
 	defer cancel()
-	m, err := f.member(ctx, name)
+	m, err := f.cluster(ctx, name)
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
