@@ -32,23 +32,29 @@ type slots struct {
 	backend backendID
 }
 
-// Orders lists the runs on this backend's slots that have not ended.
-func (h slots) Orders(ctx context.Context) (out []native.Order, err error) {
+// Orders lists the runs on this backend's slots that have not ended, and names those on others'.
+func (h slots) Orders(ctx context.Context) (out []native.Order, elsewhere []coordinator.RunID, err error) {
 	err = h.engine.view(ctx, func(s *state) {
 		for _, id := range slices.Sorted(maps.Keys(s.launches)) {
 			l := s.launches[id]
-			if !l.isSlot() || l.record.Backend != h.backend {
+			if !l.isSlot() {
 				continue
 			}
 			for _, node := range l.record.Joined {
-				if n := s.nodes[node]; n != nil {
+				switch n := s.nodes[node]; {
+				case n == nil:
+				case l.record.Backend == h.backend:
 					out = append(out, s.slotOrders(l, n)...)
+				default:
+					for _, a := range n.active {
+						elsewhere = append(elsewhere, a.run())
+					}
 				}
 			}
 		}
 	})
 	slices.SortFunc(out, func(a, b native.Order) int { return cmp.Compare(a.Run, b.Run) })
-	return out, err
+	return out, elsewhere, err
 }
 
 func (s *state) slotOrders(l *launch, n *node) (out []native.Order) {

@@ -348,3 +348,17 @@ func TestSlotOfAChangedDefinition(t *testing.T) {
 	f.ranOnce(2)
 	c.eventually("both slots are gone", func() bool { return len(c.nodes()) == 0 })
 }
+
+// TestBackendRenamed: what runs in the system goes on while the connection to it is renamed; the new one leads to the same place and does not
+// take it for nobody's.
+func TestBackendRenamed(t *testing.T) {
+	t.Parallel()
+	f := newFarm(t)
+	c := newNative(t, store.NewMemory(), f, 4)
+	w := c.start(nativeJob("sleep 60\n", ""))
+	c.awaitStatus(w.ID, coordinator.StatusRunning)
+	c.set(strings.ReplaceAll(fmt.Sprintf(nativeConfig, 4), "hpc", "cray"))
+	c.awaitStatus(w.ID, coordinator.StatusFinished)
+	f.ranOnce(1)
+	c.eventually("its slot is given up", func() bool { return len(c.nodes()) == 0 })
+}

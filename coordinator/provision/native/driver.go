@@ -119,12 +119,15 @@ func (d *Driver) Serve(ctx context.Context, h Host, wake <-chan struct{}) error 
 // round compares what is to be with what is, and begins what is due.
 func (d *Driver) round(ctx context.Context) {
 	found, swept := d.look(ctx)
-	orders, err := d.host.Orders(ctx)
+	orders, elsewhere, err := d.host.Orders(ctx)
 	if err != nil {
 		return // the host is stopping, or reads its state again
 	}
 	wanted := make(map[coordinator.RunID]bool, len(orders))
-	jobs := make(map[dispatch.JobID]bool, len(orders))
+	jobs := make(map[dispatch.JobID]bool, len(orders)+len(elsewhere))
+	for _, run := range elsewhere {
+		jobs[jobID(d.prefix, run)] = true
+	}
 	d.mu.Lock()
 	for _, o := range orders {
 		r := d.runs[o.Run]

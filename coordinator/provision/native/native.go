@@ -61,8 +61,9 @@ var ErrGone = errors.New("the run is not wanted any more")
 
 // Host is who the runs belong to. What it is told may be told again.
 type Host interface {
-	// Orders lists every run that is to be a job of this system and has not ended, by run.
-	Orders(ctx context.Context) ([]Order, error)
+	// Orders lists every run that is to be a job of this system and has not ended, by run; and those that are jobs of other connections:
+	// two of them may lead to the same system.
+	Orders(ctx context.Context) (own []Order, elsewhere []coordinator.RunID, err error)
 	// Write has a run's book durable when it returns nil. ErrGone: do nothing about the run.
 	Write(ctx context.Context, run coordinator.RunID, b dispatch.Book) error
 	// Report takes in what has come of a run; it is durable when that returns nil.

@@ -23,6 +23,7 @@ import (
 type owner struct {
 	mu     sync.Mutex
 	runs   map[coordinator.RunID]*paper
+	others []coordinator.RunID // that other connections carry out
 	budget int // writes and calls until the driver dies; below 0: it does not
 	cut    context.CancelFunc
 }
@@ -45,7 +46,7 @@ func (o *owner) step() error {
 	return nil
 }
 
-func (o *owner) Orders(context.Context) (out []native.Order, err error) {
+func (o *owner) Orders(context.Context) (out []native.Order, others []coordinator.RunID, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, id := range slices.Sorted(maps.Keys(o.runs)) {
@@ -53,7 +54,7 @@ func (o *owner) Orders(context.Context) (out []native.Order, err error) {
 			out = append(out, p.order)
 		}
 	}
-	return out, nil
+	return out, o.others, nil
 }
 
 // Write may be cut before it is durable, or after that and before anybody hears.
@@ -296,7 +297,7 @@ func TestRunOnceWhateverFails(t *testing.T) {
 		}
 		w.restart(-1)
 		w.turns(400, func() bool {
-			open, _ := w.owner.Orders(context.Background())
+			open, _, _ := w.owner.Orders(context.Background())
 			return len(open) == 0
 		})
 		for run, p := range w.owner.runs {
@@ -351,13 +352,30 @@ func TestOrphan(t *testing.T) {
 	}
 }
 
+// TestTwoConnections: what another connection to the same system carries out is not ended, as while a backend is renamed.
+func TestTwoConnections(t *testing.T) {
+	w := newWorld(t, memory.Slurm())
+	w.order(job, "sleep 20\n")
+	w.driver.Turn(w.ctx)
+	first, other := w.driver, &owner{runs: map[coordinator.RunID]*paper{}, others: []coordinator.RunID{job}, budget: -1}
+	mine := w.owner
+	w.owner = other
+	w.restart(-1)
+	w.driver.Turn(w.ctx)
+	w.owner, w.driver = mine, first
+	w.turns(60, w.ended(job))
+	if p := w.owner.runs[job]; len(p.ends) != 1 || p.ends[0].Cause != native.CauseExited {
+		t.Errorf("ends %+v", p.ends)
+	}
+}
+
 // TestManyRuns: more runs than the system has room for, and more than there are places for calls, all come to their end.
 func TestManyRuns(t *testing.T) {
 	w := newWorld(t, memory.Slurm())
 	for n := range 200 {
 		w.order(coordinator.RunID(fmt.Sprintf("0190/j/%d#1", n)), "sleep 30\n")
 	}
-	w.turns(400, func() bool { open, _ := w.owner.Orders(context.Background()); return len(open) == 0 })
+	w.turns(400, func() bool { open, _, _ := w.owner.Orders(context.Background()); return len(open) == 0 })
 	for run, p := range w.owner.runs {
 		if len(p.ends) != 1 || p.ends[0].Cause != native.CauseExited {
 			t.Fatalf("%s: %+v", run, p.ends)
