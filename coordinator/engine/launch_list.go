@@ -68,7 +68,11 @@ func (t *tx) compareInstances(b backendID, began time.Time, list []provision.Ins
 			t.launchOver(l, cmp.Or(inst.Detail, l.record.Release, "the instance has ended"), inst.Failed)
 		case ok:
 			l.missing = 0
-			if !l.called() {
+			switch half := inst.Incomplete && l.record.Release == ""; {
+			case half && l.called(): // it is launched again, by the same id
+				l.record.Handle = ""
+				t.putLaunch(l)
+			case !half && !l.called():
 				l.record.Handle, l.next = inst.Handle, time.Time{}
 				t.putLaunch(l)
 			}

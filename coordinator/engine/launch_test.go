@@ -59,6 +59,7 @@ func (p *provider) Launch(_ context.Context, r provision.Request) (provision.Ins
 	p.calls++
 	for _, i := range p.instances {
 		if i.ID == r.ID {
+			i.Incomplete = false
 			return *i, nil
 		}
 	}
@@ -262,6 +263,41 @@ func TestLostAnswerLaunchesOnce(t *testing.T) {
 	}
 	if len(p.launched) != 1 {
 		t.Errorf("%d launches, want 1", len(p.launched))
+	}
+}
+
+// TestHalfALaunch: a list that has what a launch has made and not completed does not stand for the launch's answer; nor does the answer, once
+// the provider has lost what completed it.
+func TestHalfALaunch(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t)
+	p.queued = true
+	p.after = func(r provision.Request, i provision.Instance) error {
+		p.instances[i.Handle].Incomplete = true
+		return provision.Errorf(provision.FaultTransient, "launch "+string(r.ID), "it cannot be opened now")
+	}
+	c := newDynamic(t, store.NewMemory(), p, 60, 4)
+	c.start(pilotJob)
+	complete := func(n int) func() bool {
+		return func() bool {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			for _, i := range p.instances {
+				return !i.Incomplete && p.calls >= n
+			}
+			return false
+		}
+	}
+	c.eventually("it is completed", complete(2))
+	c.eventually("its answer is taken in", func() bool { return c.kinds()["node-launched"] > 0 })
+	p.mu.Lock()
+	for _, i := range p.instances {
+		i.Incomplete = true
+	}
+	p.mu.Unlock()
+	c.eventually("it is completed again", complete(3))
+	if len(p.launched) != 1 {
+		t.Errorf("launched %v, want one", p.launched)
 	}
 }
 

@@ -116,6 +116,8 @@ type Instance struct {
 	Running  time.Time // since when
 	Ends     time.Time // when the provider ends it at the latest; zero: not known
 	Failed   Fault     // why it is gone or ending though nobody asked, FaultNone when it was asked for or is over as it should be
+	// Incomplete: it exists and will not start before Launch is called again.
+	Incomplete bool
 }
 
 // Names of nodes are labels of a domain name.

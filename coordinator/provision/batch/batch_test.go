@@ -374,3 +374,25 @@ func read(t *testing.T, path string) string {
 	}
 	return string(data)
 }
+
+// TestPilotBehindItsGate: a pilot whose gate nobody has opened is listed as incomplete until its launch is called again.
+func TestPilotBehindItsGate(t *testing.T) {
+	s := newSite(t)
+	b, err := dispatch.Open(t.Context(), s.system.Client(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := dispatch.Spec{Ref: dispatch.Ref{Job: "substrate/c1/l1", Submission: 1, Attempt: 1}, Nodes: 1, Cores: 1, Script: "#!/bin/sh\nsleep 100\n"}
+	if _, err := b.Submit(t.Context(), left); err != nil {
+		t.Fatal(err)
+	}
+	if i := s.list()["l1"]; !i.Incomplete || i.State != provision.StateRequested {
+		t.Errorf("behind its gate it is %+v", i)
+	}
+	if _, err := s.launch("l1"); err != nil || s.calls["submit"] != 0 {
+		t.Errorf("launched again: %v, %d submissions", err, s.calls["submit"])
+	}
+	if i := s.list()["l1"]; i.Incomplete || i.State != provision.StateRunning {
+		t.Errorf("opened it is %+v", i)
+	}
+}

@@ -134,6 +134,8 @@ func (p *Provisioner) instance(id dispatch.ObjectID, one *pilot) provision.Insta
 		inst.Detail = cmp.Or(o.Raw, o.Cause.String())
 	default:
 		inst.State = stateOf(o)
+		// Its gate was never opened, or the system has lost that: one that dies forgets its last seconds.
+		inst.Incomplete = o.State == dispatch.StatePending && o.Cause == dispatch.CauseGated
 		if !one.hopeless.IsZero() && p.opt.Clock.Now().Sub(one.hopeless) > settle {
 			inst.Failed = provision.FaultInvalid
 		}

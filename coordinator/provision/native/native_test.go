@@ -24,7 +24,7 @@ type owner struct {
 	mu     sync.Mutex
 	runs   map[coordinator.RunID]*paper
 	others []coordinator.RunID // that other connections carry out
-	budget int // writes and calls until the driver dies; below 0: it does not
+	budget int                 // writes and calls until the driver dies; below 0: it does not
 	cut    context.CancelFunc
 }
 
