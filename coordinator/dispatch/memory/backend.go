@@ -173,7 +173,9 @@ func (b *Backend) OpenGate(ctx context.Context, id dispatch.ObjectID) error {
 		if o.over() && !o.gate {
 			return dispatch.ErrEnded
 		}
-		o.gate = true
+		if !o.gate {
+			o.gate, o.opened = true, b.c.now
+		}
 		return nil
 	})
 }

@@ -40,6 +40,7 @@ type object struct {
 	first     time.Time // submission
 	submitted time.Time // shown as; anew with a requeue
 	gate      bool      // open
+	opened    time.Time // its gate
 	operator  bool      // holds it
 	hold      dispatch.Instance
 	begin     time.Time // not before

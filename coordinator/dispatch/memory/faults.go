@@ -101,6 +101,26 @@ func (c *Cluster) Purge(id dispatch.ObjectID) error {
 	})
 }
 
+// Forget has the system die and come back without what it had not written down: what was submitted within the time before it does not know,
+// gates that were opened within it are shut, and what has started since then has not. Nodes end what the system knows nothing of.
+func (c *Cluster) Forget(within time.Duration) {
+	c.change(func() {
+		since := c.now.Add(-within)
+		c.objects = slices.DeleteFunc(c.objects, func(o *object) bool {
+			fresh := o.first.After(since)
+			if fresh {
+				delete(c.byID, o.id)
+			}
+			return fresh
+		})
+		for _, o := range c.objects {
+			if o.gate && o.opened.After(since) && !o.over() {
+				o.gate, o.runs = false, nil
+			}
+		}
+	})
+}
+
 // Nodes lists the nodes' names.
 func (c *Cluster) Nodes() []string { return names(c.nodes) }
 

@@ -117,6 +117,7 @@ type line struct {
 	dispatch.MultiFinder
 	dispatch.OutputReader
 	o *owner
+	w *world
 }
 
 func (l line) around(call func() error) error {
@@ -141,6 +142,9 @@ func (l line) Submit(ctx context.Context, s dispatch.Spec) (id dispatch.ObjectID
 }
 
 func (l line) OpenGate(ctx context.Context, id dispatch.ObjectID) error {
+	if l.w.hook != nil {
+		l.w.hook("open")
+	}
 	return l.around(func() error { return l.Backend.OpenGate(ctx, id) })
 }
 
@@ -156,6 +160,7 @@ type world struct {
 	owner  *owner
 	driver *native.Driver
 	ctx    context.Context
+	hook   func(call string) // before a call of the driver's
 }
 
 type failer interface {
@@ -178,7 +183,7 @@ func (w *world) restart(budget int) {
 	if err != nil {
 		w.t.Fatalf("open: %v", err)
 	}
-	l := line{Backend: b, o: w.owner}
+	l := line{Backend: b, o: w.owner, w: w}
 	l.MultiFinder, _ = b.(dispatch.MultiFinder)
 	l.OutputReader, _ = b.(dispatch.OutputReader)
 	var backend dispatch.Backend = l
@@ -363,6 +368,76 @@ func TestTwoConnections(t *testing.T) {
 	w.restart(-1)
 	w.driver.Turn(w.ctx)
 	w.owner, w.driver = mine, first
+	w.turns(60, w.ended(job))
+	if p := w.owner.runs[job]; len(p.ends) != 1 || p.ends[0].Cause != native.CauseExited {
+		t.Errorf("ends %+v", p.ends)
+	}
+}
+
+// TestSystemForgets: a batch system that dies without having written its last seconds neither keeps a job waiting for ever, nor has it run twice.
+func TestSystemForgets(t *testing.T) {
+	full := memory.Slurm()
+	full.Nodes = full.Nodes[:1]
+	for name, c := range map[string]struct {
+		busy   bool // it cannot start at once
+		until  func(w *world)
+		forget time.Duration
+		want   native.Cause
+	}{
+		"the opening of its gate": {busy: true, until: func(w *world) { _ = w.clock.Sleep(context.Background(), 3*time.Second) }, forget: 4 * time.Second, want: native.CauseExited},
+		"all of it":               {busy: true, until: func(*world) {}, forget: time.Minute, want: native.CauseNeverRan},
+		"that it had started": {until: func(w *world) {
+			w.turns(2, func() bool { return w.owner.runs[job].order.Running })
+		}, forget: 29 * time.Second, want: native.CauseLostStatus},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, full)
+			if c.busy {
+				b, err := w.system.Client(false)(t.Context())
+				if err != nil {
+					t.Fatal(err)
+				}
+				id, err := b.Submit(t.Context(), dispatch.Spec{Ref: dispatch.Ref{Job: "other", Submission: 1, Attempt: 1}, Nodes: 1, Cores: 4, Script: "#!/bin/sh\nsleep 100\n"})
+				if err = errors.Join(err, b.OpenGate(t.Context(), id)); err != nil {
+					t.Fatal(err)
+				}
+				_ = w.clock.Sleep(t.Context(), time.Minute)
+			}
+			w.order(job, "sleep 40\n")
+			w.gate(t, 30*time.Second)
+			c.until(w)
+			w.system.Forget(c.forget)
+			w.turns(100, w.ended(job))
+			if p := w.owner.runs[job]; len(p.ends) != 1 || p.ends[0].Cause != c.want || p.ends[0].Doubt != (c.want == native.CauseLostStatus) {
+				t.Errorf("ends %+v", p.ends)
+			}
+		})
+	}
+}
+
+// gate has the run submitted, and its gate opened a while later.
+func (w *world) gate(t *testing.T, later time.Duration) {
+	w.system.Unavailable(false)
+	w.hook = func(call string) {
+		if call == "open" {
+			w.hook = nil
+			_ = w.clock.Sleep(t.Context(), later)
+		}
+	}
+	w.driver.Turn(w.ctx)
+}
+
+// TestLostBeforeItsGate: what the system has lost between the submission and the opening is submitted again, and runs once.
+func TestLostBeforeItsGate(t *testing.T) {
+	w := newWorld(t, memory.Slurm())
+	w.order(job, "sleep 5\n")
+	w.hook = func(call string) {
+		if call == "open" {
+			w.hook = nil
+			_ = w.clock.Sleep(t.Context(), time.Second)
+			w.system.Forget(time.Minute)
+		}
+	}
 	w.turns(60, w.ended(job))
 	if p := w.owner.runs[job]; len(p.ends) != 1 || p.ends[0].Cause != native.CauseExited {
 		t.Errorf("ends %+v", p.ends)

@@ -36,6 +36,9 @@ func (r *run) report(now time.Time) Report {
 	case end.Signal != nil:
 		rep.Signal = int32(*end.Signal)
 	}
+	if r.forgot {
+		rep.Cause, rep.Message = CauseLostStatus, fmt.Sprintf("the batch system has lost that %s had started", object)
+	}
 	if r.never != "" && end.State == dispatch.StateCancelled && end.Started.IsZero() {
 		rep.Cause, rep.Message = CauseStartFailed, r.never
 	}

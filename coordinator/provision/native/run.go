@@ -25,6 +25,11 @@ type run struct {
 	book   dispatch.Book
 	track  dispatch.Track
 
+	fresh    bool      // its object was submitted in this life, and no call to open its gate can have had an effect
+	gate     time.Time // when this life opened its gate, until that is sure to last
+	reopened int
+	forgot   bool // the system has lost that it had started
+
 	watched  bool // its object is followed
 	reported bool // its start
 	done     bool // its end was reported, or nothing ever was
@@ -42,7 +47,7 @@ type run struct {
 func (r *run) moves(now time.Time) bool {
 	last := r.track.Last
 	switch {
-	case !r.watched || r.finished():
+	case !r.watched || r.finished() || r.shut() && r.stopped.IsZero():
 		return true
 	case r.stopping.Load():
 		return r.stopped.IsZero() || now.Sub(r.stopped) >= stopAgain
@@ -78,6 +83,8 @@ func (r *run) step(ctx context.Context) {
 		r.finish(ctx, now)
 	case r.stopping.Load():
 		r.stop(ctx, now)
+	case r.shut():
+		r.remind(ctx, now)
 	case last.State == dispatch.StatePending && last.Cause == dispatch.CauseUnsatisfiable:
 		if r.hopeless.IsZero() {
 			r.hopeless = now
@@ -201,6 +208,7 @@ func (r *run) submit(ctx context.Context, want dispatch.Spec, found *[]dispatch.
 			return false
 		}
 	}
+	r.fresh = err == nil
 	written := r.write(ctx, r.book.Submitted(id, err, now))
 	if err != nil {
 		r.failed("submit it", err)
@@ -220,11 +228,16 @@ func (r *run) open(ctx context.Context) bool {
 		return false
 	}
 	err := r.d.call(ctx, func(ctx context.Context) error { return r.d.opt.Backend.OpenGate(ctx, r.book.Object) })
+	if errors.Is(err, dispatch.ErrNotFound) || errors.Is(err, dispatch.ErrDenied) { // its number may be somebody else's by now
+		return r.missing(ctx, err)
+	}
+	r.fresh = r.fresh && errors.Is(err, dispatch.ErrUnavailable)
 	switch {
 	case err != nil && !isOver(err):
 		r.failed("release it", err)
 		return false
 	case err == nil:
+		r.gate = r.d.opt.Clock.Now()
 		opened := r.book
 		opened.Opened = true
 		if !r.write(ctx, opened) {
@@ -294,12 +307,19 @@ func (r *run) finish(ctx context.Context, now time.Time) {
 			return
 		}
 	}
+	if r.neverBegan(ctx) {
+		r.end(ctx, Report{Over: true, Cause: CauseNeverRan, Ended: now, Message: "the batch system has lost it before it could begin"})
+		return
+	}
 	missing := r.collect(ctx)
 	if missing != nil && now.Sub(r.over) < outputWithin {
 		r.failed("read its output", missing)
 		return
 	}
 	may, why := dispatch.MayFollow(r.track, dispatch.Unknown)
+	if r.forgot {
+		may, why = false, "it had begun before, and its processes may live on"
+	}
 	if !may && r.order.Job != nil && r.order.Job.Restart != coordinator.RestartNever {
 		if may = r.ceased(ctx); !may && r.asks() && now.Sub(r.over) < proofWithin {
 			r.next = now.Add(stopAgain)
