@@ -109,6 +109,9 @@ func (p *Provisioner) Offers(_ context.Context, defs []coordinator.Definition) (
 		case !ok:
 			o.Available, o.Why = false, fmt.Sprintf("definition %s is of kind %s, not of a batch system", defs[i].ID, defs[i].Kind)
 			o.Until = p.opt.Clock.Now().Add(10 * time.Minute)
+		case p.readOnly():
+			o.Available, o.Why = false, "the connection to the batch system is read-only"
+			o.Until = p.opt.Clock.Now().Add(10 * time.Minute)
 		case w.Mode == spec.ModeNative:
 			o.Launch = 0 // nothing is started: what is placed there is handed over
 		default:
@@ -117,6 +120,12 @@ func (p *Provisioner) Offers(_ context.Context, defs []coordinator.Definition) (
 		out = append(out, o)
 	}
 	return out, nil
+}
+
+// readOnly reports whether the backend submits nothing: work waits for another then, and does not fail there.
+func (p *Provisioner) readOnly() bool {
+	report, tells := dispatch.ReportOf(p.opt.Backend)
+	return tells && report.ReadOnly
 }
 
 // Launch finds the pilot of a launch, or submits it behind the gate and then opens that.

@@ -396,3 +396,25 @@ func TestPilotBehindItsGate(t *testing.T) {
 		t.Errorf("opened it is %+v", i)
 	}
 }
+
+// TestReadOnlyOffersNothing: neither a pilot nor a slot is to be had where nothing may be submitted.
+func TestReadOnlyOffersNothing(t *testing.T) {
+	s := newSite(t)
+	for _, readOnly := range []bool{false, true} {
+		b, err := dispatch.Open(t.Context(), s.system.Client(readOnly))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := batch.New(batch.Options{Backend: b, Kind: spec.KindSlurm, Cluster: "c1", Clock: s.clock})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, mode := range []spec.Mode{spec.ModePilot, spec.ModeNative} {
+			d := coordinator.Definition{ID: "d", Kind: spec.KindSlurm, Spec: spec.Slurm{CPU: 4, Memory: 1 << 30, Mode: mode}}
+			offers, err := p.Offers(t.Context(), []coordinator.Definition{d})
+			if err != nil || len(offers) != 1 || offers[0].Available == readOnly || readOnly != (offers[0].Why != "") {
+				t.Errorf("read-only %v, %s: %+v, %v", readOnly, mode, offers, err)
+			}
+		}
+	}
+}
