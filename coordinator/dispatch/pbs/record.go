@@ -1,6 +1,7 @@
 package pbs
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -76,17 +77,21 @@ func (r *record) once(n uint32) error {
 	return nil
 }
 
+// likelyLimit bounds what is set aside for as many jobs as a listing seems to have, which somebody's text may have made up.
+const likelyLimit = 4096
+
 // parseJSON reads qstat -f -F json, and gives the records that keep wants.
 func parseJSON(data []byte, keep func(*record) bool) ([]record, error) {
 	s := scanner{data: data}
-	var list []record
-	ids := map[string]bool{}
+	var r record // one for all: it is as long as a page of text, and most are not kept
+	likely := min(bytes.Count(data, []byte(`"job_state":`)), likelyLimit)
+	list, ids := make([]record, 0, likely), make(map[string]bool, likely)
 	err := s.whole("Jobs", func(id string) error {
 		if ids[id] {
 			return fmt.Errorf("%.40q: %w", id, errTwice)
 		}
 		ids[id] = true
-		r := record{id: id}
+		r = record{id: id}
 		if err := s.object(func(key []byte) error { return s.job(&r, key) }); err != nil {
 			return err
 		}
