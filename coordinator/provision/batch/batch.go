@@ -61,6 +61,8 @@ type pilot struct {
 	track    dispatch.Track
 	hopeless time.Time // since when it looks as if it could never start
 	ended    time.Time // when its end was seen
+	heard    bool      // its last words were asked for
+	words    string
 }
 
 // New makes the provisioner of an open backend.

@@ -32,6 +32,7 @@ type site struct {
 type counted struct {
 	dispatch.Backend
 	dispatch.MultiFinder
+	dispatch.OutputReader
 	s *site
 }
 
@@ -70,7 +71,7 @@ func (s *site) restart() {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.p, err = batch.New(batch.Options{Backend: counted{b, b.(dispatch.MultiFinder), s}, Kind: spec.KindSlurm, Cluster: "c1", Clock: s.clock})
+	s.p, err = batch.New(batch.Options{Backend: counted{b, b.(dispatch.MultiFinder), b.(dispatch.OutputReader), s}, Kind: spec.KindSlurm, Cluster: "c1", Clock: s.clock})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -218,6 +219,34 @@ func TestPilotsOfAnEarlierLife(t *testing.T) {
 	}
 	if list, err := other.List(t.Context()); err != nil || len(list) != 0 {
 		t.Errorf("another cluster lists %v, %v", list, err)
+	}
+}
+
+// TestLastWordsOfPilots: why an agent could not be started stands in its pilot's output, and is told with the failure.
+func TestLastWordsOfPilots(t *testing.T) {
+	s := newSite(t)
+	for id, c := range map[string]struct{ script, words string }{
+		"silent": {"exit 75\n", ""},
+		"loud":   {"echo first\necho 'substrated: not found'\nexit 127\n", "; its output ends with: substrated: not found"},
+		"long":   {"echo " + strings.Repeat("ü", 400) + "\nexit 1\n", "; its output ends with: " + strings.Repeat("ü", 150)},
+		"even":   {"echo starts\nexit 0\n", ""},
+	} {
+		s.script = c.script
+		if _, err := s.launch(id); err != nil {
+			t.Fatal(err)
+		}
+		s.pass(time.Minute)
+		got := s.list()[provision.LaunchID(id)]
+		bare, words, _ := strings.Cut(got.Detail, ";")
+		if words != "" {
+			words = ";" + words
+		}
+		if got.State != provision.StateGone || bare == "" || words != c.words {
+			t.Errorf("%s: %s, %q, want the words %q", id, got.State, got.Detail, c.words)
+		}
+		if again := s.list()[provision.LaunchID(id)]; again.Detail != got.Detail {
+			t.Errorf("%s: later %q, before %q", id, again.Detail, got.Detail)
+		}
 	}
 }
 

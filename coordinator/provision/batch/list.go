@@ -49,7 +49,7 @@ func (p *Provisioner) List(ctx context.Context) ([]provision.Instance, error) {
 		}
 		looks[id] = dispatch.Look{Observation: o, Err: err}
 	}
-	return p.all(looks), nil
+	return p.hear(ctx, p.all(looks)), nil
 }
 
 // again has the next list look for everything.
@@ -132,6 +132,9 @@ func (p *Provisioner) instance(id dispatch.ObjectID, one *pilot) provision.Insta
 	case one.over():
 		inst.State, inst.Failed = provision.StateGone, failure(o)
 		inst.Detail = cmp.Or(o.Raw, o.Cause.String())
+		if inst.Failed == provision.FaultUnreachable && one.words != "" {
+			inst.Detail += "; its output ends with: " + one.words
+		}
 	default:
 		inst.State = stateOf(o)
 		// Its gate was never opened, or the system has lost that: one that dies forgets its last seconds.
