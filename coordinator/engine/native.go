@@ -139,6 +139,9 @@ func (a *allocation) batchReason(s *state) *Reason {
 	switch handed := r.Book != nil && r.Book.Object != ""; {
 	case r.State == RunStarting && !handed:
 		text = "is being handed over to " + l.system()
+		if a.seen != nil {
+			text += "; so far in vain: " + a.seen.text
+		}
 	case r.State == RunStarting && a.seen == nil:
 		text = fmt.Sprintf("waits in %s as job %s", l.system(), r.Book.Object)
 	case r.State == RunStarting:

@@ -177,6 +177,9 @@ func (s *state) slotView(l *launch, v LaunchView) LaunchView {
 			v.For = append(v.For, a.id)
 			if r.Book == nil || r.Book.Object == "" {
 				v.State, details = "submitting", append(details, "is being handed over")
+				if a.seen != nil {
+					details = append(details, a.seen.text)
+				}
 				continue
 			}
 			jobs = append(jobs, string(r.Book.Object))

@@ -258,11 +258,18 @@ func (d *Driver) show(ctx context.Context, orders []Order) {
 	d.mu.Lock()
 	for _, o := range orders {
 		r := d.runs[o.Run]
-		if r == nil || r.busy || !r.watched || r.track.Phase == dispatch.PhaseUnseen || r.done {
+		if r == nil || r.busy || r.done {
 			continue
 		}
-		if text := Text(r.track.Last); text != o.Shown {
-			seen[o.Run] = r.track.Last
+		last := r.track.Last
+		switch known := r.watched && r.track.Phase != dispatch.PhaseUnseen; {
+		case !known && (r.book.Object != "" || r.trouble == ""):
+			continue
+		case !known: // it is not there yet, for a reason that only the log would tell
+			last = dispatch.Observation{Raw: r.trouble}
+		}
+		if text := Text(last); text != o.Shown {
+			seen[o.Run] = last
 		}
 	}
 	d.mu.Unlock()
@@ -275,11 +282,11 @@ func (d *Driver) show(ctx context.Context, orders []Order) {
 func (r *run) failed(what string, err error) {
 	now := r.d.opt.Clock.Now()
 	r.pause = min(max(2*r.pause, firstRetry), longestRetry)
-	r.next = now.Add(r.pause)
+	r.next, r.trouble = now.Add(r.pause), err.Error()
 	r.d.opt.Log.Warn("a call to the batch system failed", "run", r.order.Run, "asked to", what, "err", err, "again", r.pause)
 }
 
-func (r *run) answered() { r.pause, r.next = 0, time.Time{} }
+func (r *run) answered() { r.pause, r.next, r.trouble = 0, time.Time{}, "" }
 
 // call makes one call to the system within its time.
 func (d *Driver) call(ctx context.Context, f func(context.Context) error) error {

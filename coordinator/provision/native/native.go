@@ -74,8 +74,11 @@ type Host interface {
 	Output(run coordinator.RunID, stream dispatch.Stream, offset uint64, data []byte) (next uint64, err error)
 }
 
-// Text is how an object is, in one line: state, cause and the system's own words.
+// Text is how an object is, in one line: state, cause and the system's own words; of none that is there yet, why.
 func Text(o dispatch.Observation) string {
+	if o.Object == "" && o.Raw != "" {
+		return o.Raw
+	}
 	text := o.State.String()
 	if o.Cause != dispatch.CauseNone {
 		text += ", " + o.Cause.String()

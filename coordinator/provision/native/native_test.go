@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -332,6 +333,26 @@ func TestStopBeforeTheAnswer(t *testing.T) {
 		if truth := w.system.Truth(native.JobID("c1", job)); truth.Succeeded > 0 || len(truth.Left) > 0 {
 			t.Errorf("%s: %+v", name, truth)
 		}
+	}
+}
+
+// TestSystemIsDown: why a run is not handed over is shown, until it is.
+func TestSystemIsDown(t *testing.T) {
+	w := newWorld(t, memory.Slurm())
+	w.order(job, "sleep 3000\n")
+	shown := func() string { return w.owner.runs[job].order.Shown }
+	w.system.Unavailable(true)
+	w.turns(5, func() bool { return shown() != "" })
+	if !strings.Contains(shown(), dispatch.ErrUnavailable.Error()) {
+		t.Errorf("while the system is down %q is shown", shown())
+	}
+	w.system.Unavailable(false)
+	w.turns(60, func() bool { // a second turn, as nothing is shown of a run that is just being read
+		w.driver.Turn(w.ctx)
+		return strings.HasPrefix(shown(), "running")
+	})
+	if !strings.HasPrefix(shown(), "running") {
+		t.Errorf("when it is up again %q is shown", shown())
 	}
 }
 

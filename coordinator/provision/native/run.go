@@ -37,6 +37,7 @@ type run struct {
 	hopeless time.Time // since when it looks as if it could never start
 	never    string    // why it was given up before it started
 	over     time.Time // when its end was found
+	trouble  string    // of the last call
 	next     time.Time // not before
 	pause    time.Duration
 	read     time.Time
