@@ -162,6 +162,7 @@ func rules() []rule {
 func sdks() map[string]string {
 	return map[string]string{
 		"coordinator/provision/aws": "github.com/aws",
+		"coordinator/provision/gcp": "google.golang.org/api",
 		"coordinator/provision/oci": "github.com/oracle",
 	}
 }
