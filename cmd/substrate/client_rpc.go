@@ -236,6 +236,14 @@ func (c *connection) revokeNode() rpc[*apiv1.RevokeNodeRequest, *apiv1.Node] {
 	return c.nodes.RevokeNode
 }
 
+func (c *connection) discoverHardware() rpc[*apiv1.DiscoverHardwareRequest, *apiv1.DiscoverHardwareResponse] {
+	return c.nodes.DiscoverHardware
+}
+
+func (c *connection) resetHardware() rpc[*apiv1.ResetHardwareRequest, *apiv1.ResetHardwareResponse] {
+	return c.nodes.ResetHardware
+}
+
 func (c *connection) removeNode() rpc[*apiv1.RemoveNodeRequest, *apiv1.RemoveNodeResponse] {
 	return c.nodes.RemoveNode
 }

@@ -23,7 +23,9 @@ func (a *app) nodeCommand() *cobra.Command {
 	}, a.listDefinitions), &cobra.Command{
 		Use: "describe ID", Short: "Show one definition", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.describeDefinition(cmd.Context(), args[0]) },
-	})
+	}, a.discoverCommand(), a.resetResourceCommand(), a.watchable(&cobra.Command{
+		Use: "instances", Short: "List the nodes that are launched: coming, up, and on their way out", Args: cobra.NoArgs,
+	}, a.listLaunches))
 	tokens := &cobra.Command{Use: "join-token", Short: "Tokens that let machines join"}
 	tokens.AddCommand(a.joinTokenCommand(), a.joinTokenListCommand(), a.joinTokenRevokeCommand())
 	cmd.AddCommand(
@@ -319,16 +321,13 @@ func (a *app) describeDefinition(ctx context.Context, id string) error {
 		}
 		known := ""
 		if d.Capacity != nil {
-			known = "reported"
-			if d.GetEstimated() {
-				known = "estimated"
-			}
+			known = knownBy(d)
 		}
 		return a.describe(d, id, []field{
 			{"Definition", d.GetId()}, {"Configured as", d.GetConfigured()}, {"Provisioner", d.GetProvisioner()}, {"Instance", d.GetInstance()},
 			{"State", d.GetState()}, {"Nodes", fmt.Sprintf("%d of %d ready", d.GetReady(), d.GetNodes())}, {"Cost per hour", cost(d.CostPerHour)},
 			{"Condition", d.GetCondition()}, {"Policy", d.GetPolicy()}, {"Annotations", pairs(d.GetAnnotations())},
-			{"Hardware", known}, {"Cores", nonzero(d.GetCapacity().GetCores())}, {"Memory", knownSize(d.GetCapacity())}, {"Devices", devices(d.GetCapacity())},
+			{"Hardware", known}, {"Attributes", pairs(d.GetAttributes())}, {"Note", strings.Join(d.GetFlags(), "; ")}, {"Cores", nonzero(d.GetCapacity().GetCores())}, {"Memory", knownSize(d.GetCapacity())}, {"Devices", devices(d.GetCapacity())},
 		})
 	}
 	return noDefinition("describe", id, all.GetRevision())

@@ -229,3 +229,21 @@ func New(types []Type, complete bool) (*Catalogue, error) {
 	}
 	return c, nil
 }
+
+// Flags are what is worth a word about a type before it is launched.
+func (t Type) Flags(spot bool) []string {
+	var out []string
+	if t.BareMetal {
+		out = append(out, "bare metal")
+	}
+	if t.Fraction {
+		out = append(out, "a fraction of a GPU, which counts as none")
+	}
+	if t.Arch != "" && t.Arch != "amd64" {
+		out = append(out, "architecture "+t.Arch)
+	}
+	if spot && len(t.UsageClasses) > 0 && !slices.Contains(t.UsageClasses, "spot") {
+		out = append(out, "not sold as spot")
+	}
+	return out
+}

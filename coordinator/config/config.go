@@ -153,7 +153,7 @@ func (p *parser) root(v strictyaml.Value) {
 	p.scheduler(o.Take("scheduler"))
 	p.out.Backends = p.backends(o.Take("backends"))
 	definitions := o.Take("definitions")
-	p.out.Discovery = discovery(p.onlyStored("discovery", o.Take("discovery")))
+	p.out.Discovery = discovery(o.Take("discovery"))
 	p.out.Retention = retention(o.Take("retention"))
 	if v := p.onlyStored("webhooks", o.Take("webhooks")); v.Valid() {
 		p.out.Webhooks, _ = strictyaml.ListOf(webhook)(v)

@@ -212,6 +212,7 @@ func BenchmarkSetConfig(b *testing.B) {
 	}
 	for name, text := range map[string]string{
 		"expanded": expandedConfig(len(ec2.Of("aws").Match("*")), 10_000), "distinct": distinctConfig(10_000),
+		"five wildcards": expandedConfig(len(ec2.Of("aws").Match("*")), 5*len(ec2.Of("aws").Match("*"))),
 	} {
 		b.Run(name, func(b *testing.B) {
 			c := newCluster(b, store.NewMemory())

@@ -48,6 +48,7 @@ func (e *Engine) Definitions(ctx context.Context) (rev coordinator.Revision, lis
 			if h, source := s.expected(&d); h != nil {
 				v.Capacity, v.Source = h, source
 			}
+			v.Flags = s.flags(e.catalogues, &d)
 			if r := s.reportOf(&d); r != nil {
 				report := *r
 				v.Report = &report

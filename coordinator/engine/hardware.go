@@ -135,6 +135,7 @@ func (t *tx) takeReport(n *node) {
 			"not alike, though of one type (%s): %s", next.Type, differs)})
 	}
 	t.quarantineAll(next.Key)
+	t.discoveryReported(l)
 }
 
 // quarantineAll compares the launched nodes of a type with what the type has: one with fewer devices gets no work for them.
@@ -240,4 +241,27 @@ func (q *question) promised(d *coordinator.Definition) (yes, unknown bool, why f
 
 func discoverHint(d *coordinator.Definition) string {
 	return fmt.Sprintf("`substrate node provisioner discover %s` finds out", d.ID)
+}
+
+// flags are what is odd about a definition: of its type, by the catalogue, and where nodes have reported less than was said of them.
+func (s *state) flags(known *catalogue.Set, d *coordinator.Definition) []string {
+	var out []string
+	if c := known.Of(d.Kind); c != nil {
+		if t, ok := c.Type(d.Instance); ok {
+			out = t.Flags(spec.Spot(d.Spec))
+		}
+	}
+	r := s.reportOf(d)
+	if r == nil {
+		return out
+	}
+	if d.Hardware != nil {
+		if less := catalogue.Shortfall(r.Hardware(), d.Hardware); less != "" {
+			out = append(out, "nodes report less than the definition says: "+less)
+		}
+	}
+	if r.Differs != "" {
+		out = append(out, "nodes of the type are not alike: "+r.Differs)
+	}
+	return out
 }

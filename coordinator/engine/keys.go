@@ -13,6 +13,7 @@ const (
 	keySequence       = "event-sequence" // of the last event; may be ahead of it
 	keyFence          = "fence"          // written with every deletion, see tx.group
 	keyLifetime       = "certificate-lifetime"
+	keySpent          = "discovery-spent"
 	prefixGrantKey    = "secret/grant-key/"
 	keyGrantRing      = "grant-keys"   // public, once the key was rotated: of all keys that signed grants
 	prefixConfig      = "config/"      // config/<revision>: who, when, sha256
@@ -37,7 +38,8 @@ const (
 	prefixStatus      = "status-history/" // status-history/<number>, ascending
 	prefixFacts       = "node-facts/"
 	prefixLaunch      = "launch/"
-	prefixHardware    = "hardware/" // what nodes of a type have reported, kept when they are gone
+	prefixDiscovery   = "discovery/" // types to be looked at
+	prefixHardware    = "hardware/"  // what nodes of a type have reported, kept when they are gone
 	prefixEvent       = "event/"
 
 	keyFederate      = "federation/federate"   // whom this cluster belongs to

@@ -232,6 +232,7 @@ func (t *tx) launchOver(l *launch, why string, kind provision.Fault) {
 	if l.record.Release == "" && len(l.arrived) == 0 {
 		t.launchFailed(l, why, cmp.Or(kind, provision.FaultTransient))
 	}
+	t.discoveryOver(l, why)
 	t.delete(launchKey(l.record.ID))
 	t.group()
 	t.dropLaunchToken(l)
@@ -365,7 +366,7 @@ func (s *state) tellOffers() {
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.launches)) {
 		l := s.launches[id]
-		if l.record.Release != "" {
+		if l.record.Release != "" || l.record.Discovery {
 			continue
 		}
 		for i, key := range l.keys() {

@@ -379,6 +379,7 @@ func (w *backendWorker) call(ctx context.Context, c call) {
 // dueCalls collects the calls of a backend that are due.
 func (t *tx) dueCalls(b backendID) []call {
 	var out []call
+	t.startDiscoveries(b)
 	for _, l := range t.state.sortedLaunches(b) {
 		if t.now.Before(l.next) || len(out) >= 256 {
 			continue

@@ -135,6 +135,10 @@ func (t *tx) review(b backendID) {
 			continue
 		}
 		within := cmp.Or(d.JoinTimeout, joinWithin)
+		if l.record.Discovery {
+			t.reviewDiscovery(l, d)
+			continue
+		}
 		switch running := l.record.Running; {
 		case len(l.record.Joined) == 0 && !running.IsZero() && t.now.Sub(running) > within:
 			t.giveUp(l, fmt.Sprintf("it runs since %s and no agent has come within %s", running.Format(time.RFC3339), within), provision.FaultUnreachable)

@@ -64,7 +64,7 @@ func (e *Engine) newState() (*state, error) {
 		absent: map[coordinator.NodeID]*node{}, yielding: map[coordinator.AllocationID]*allocation{}, holds: map[coordinator.AllocationID]*holdRecord{}, dirty: true, now: e.opt.Now,
 		reservations: map[sched.ReservationID]*reservation{}, reservationKeys: map[string]sched.ReservationID{},
 		windows: map[string]*window{}, windowKeys: map[string]string{},
-		launches: map[provision.LaunchID]*launch{}, offers: map[coordinator.DefinitionID]*offer{}, reports: map[catalogue.Key][]*catalogue.Report{},
+		launches: map[provision.LaunchID]*launch{}, offers: map[coordinator.DefinitionID]*offer{}, reports: map[catalogue.Key][]*catalogue.Report{}, discoveries: map[string]*discoveryRecord{},
 		federation: newFederationState(), kinds: e.opt.Provisioners.Kinds,
 	}, nil
 }
@@ -231,7 +231,9 @@ func (e *Engine) loadNodes(ctx context.Context, s *state) error {
 }
 
 func (e *Engine) loadReports(ctx context.Context, s *state) error {
-	return each(ctx, e, prefixHardware, func(_ string, r catalogue.Report) error { s.addReport(&r); return nil })
+	return errors.Join(e.getJSON(ctx, keySpent, &s.spent),
+		each(ctx, e, prefixDiscovery, func(id string, rec discoveryRecord) error { s.discoveries[id] = &rec; return nil }),
+		each(ctx, e, prefixHardware, func(_ string, r catalogue.Report) error { s.addReport(&r); return nil }))
 }
 
 // loadLaunches follows nodes: who of them has arrived.
@@ -253,7 +255,7 @@ func (e *Engine) loadLaunches(ctx context.Context, s *state) error {
 			if n.known && n.record.Definition == rec.Definition {
 				l.arrived[id] = true
 			}
-			n.released, n.leaves = rec.Release, leaves(l, s.config.checked)
+			n.released, n.leaves, n.looked = rec.Release, leaves(l, s.config.checked), rec.Discovery
 		}
 		s.launches[rec.ID] = l
 		return nil

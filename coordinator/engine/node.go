@@ -53,6 +53,7 @@ type node struct {
 	lastSeen   time.Time
 	lost       bool                       // its work has been given up
 	released   string                     // why it is given up with its launch, "" when it is not
+	looked     bool                       // it was launched for a look at its hardware: nothing is placed there
 	short      map[string]deviceShortage  // devices of which a launched node has fewer than its type
 	leaves     string                     // why it gets no new work: the configuration has no place for its launch
 	idleSince  time.Time                  // of a launched node: nothing has run there since
@@ -74,7 +75,7 @@ func (n *node) status() NodeStatus {
 		return NodeNotReady
 	case n.record.Scheduling == "cordoned":
 		return NodeCordoned
-	case n.record.Scheduling == "draining" || n.released != "" || n.leaves != "":
+	case n.record.Scheduling == "draining" || n.released != "" || n.leaves != "" || n.looked:
 		return NodeDraining
 	}
 	return NodeReady

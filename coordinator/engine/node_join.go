@@ -209,6 +209,9 @@ func (t *tx) joined(id coordinator.NodeID, token auth.JoinToken, revoked auth.Re
 	}
 	n.record.Bound, n.record.Launch = token.Definition, token.Launch
 	t.put(prefixNode+string(id), n.record)
+	if l := t.state.launchOf(n); l != nil {
+		n.looked = l.record.Discovery
+	}
 	if l := t.state.launchOf(n); l != nil && !slices.Contains(l.record.Joined, id) {
 		l.record.Joined = append(l.record.Joined, id)
 		t.put(launchKey(l.record.ID), l.record)

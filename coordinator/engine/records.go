@@ -297,6 +297,26 @@ type launchRecord struct {
 	GivenUp    time.Time                  `json:"given_up,omitzero"`
 	Failed     provision.Fault            `json:"failed,omitempty"` // it is given up because it came to nothing
 	Slot       *coordinator.Hardware      `json:"slot,omitempty"`   // of mode native: what the slot counts as having
+	// Discovery is for a look at the type's hardware: nothing is placed there.
+	Discovery   bool    `json:"discovery,omitempty"`
+	CostPerHour float64 `json:"cost_per_hour,omitempty"` // of a discovery, in USD; 0: nobody knows
+	SetAside    float64 `json:"set_aside,omitempty"`     // of the day's budget
+}
+
+// discoveryRecord is a type that is to be looked at, until a node of it has reported or that came to nothing.
+type discoveryRecord struct {
+	Key        catalogue.Key            `json:"key"`
+	Definition coordinator.DefinitionID `json:"definition"`
+	By         string                   `json:"by"`
+	At         time.Time                `json:"at"`
+	Waits      string                   `json:"-"` // what keeps it from being launched
+}
+
+// discoverySpent is what discoveries cost on the last day on which there were any, in UTC.
+type discoverySpent struct {
+	Day   string  `json:"day"`
+	USD   float64 `json:"usd"`
+	Boots int     `json:"boots"`
 }
 
 // backendID names a connection: "" is the only one of its kind.

@@ -109,7 +109,7 @@ func (s *state) schedConfig() sched.Config {
 }
 
 func (s *state) tellNode(n *node) {
-	if !n.known || s.nodes[n.id] != n {
+	if !n.known || n.looked || s.nodes[n.id] != n {
 		s.core.scheduler.RemoveNode(n.id)
 		return
 	}

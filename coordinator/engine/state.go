@@ -54,7 +54,9 @@ type state struct {
 	absent           map[coordinator.NodeID]*node             // without a stream, and not yet given up
 	launches         map[provision.LaunchID]*launch           // of nodes that are coming, up, or given up
 	offers           map[coordinator.DefinitionID]*offer      // as last heard from the backends
-	reports          map[catalogue.Key][]*catalogue.Report    // of launched nodes, by architecture
+	discoveries      map[string]*discoveryRecord              // by keyID
+	spent            discoverySpent
+	reports          map[catalogue.Key][]*catalogue.Report // of launched nodes, by architecture
 
 	federation federationState
 	kinds      []string // of definitions that nodes are launched for

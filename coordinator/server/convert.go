@@ -151,6 +151,10 @@ func definitionToProto(d engine.DefinitionView) *apiv1.Definition {
 		Nodes: count(d.Nodes), Ready: count(d.Ready), State: d.State,
 		Condition: d.Condition, Policy: d.Policy, Annotations: d.Annotations, Instance: d.Instance,
 	}
+	out.HardwareSource, out.Flags = string(d.Source), d.Flags
+	if r := d.Report; r != nil {
+		out.Reported, out.Reports, out.Attributes = stamp(r.Last), r.Nodes, r.Attributes
+	}
 	known := d.Capacity
 	if known == nil {
 		known = d.Hardware

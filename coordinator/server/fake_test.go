@@ -54,6 +54,8 @@ type fakeEngine struct {
 	joinTokensFunc          func(context.Context, engine.Caller, engine.Page) ([]engine.JoinTokenView, string, error)
 	revokeJoinTokenFunc     func(context.Context, engine.Caller, string) error
 	revokeNodeFunc          func(context.Context, engine.Caller, coordinator.NodeID, string) (engine.NodeView, error)
+	discoverFunc            func(context.Context, engine.Caller, []coordinator.DefinitionID) ([]engine.DiscoveryView, error)
+	resetHardwareFunc       func(context.Context, engine.Caller, coordinator.DefinitionID) error
 	removeNodeFunc          func(context.Context, engine.Caller, coordinator.NodeID, string, bool) error
 	deleteGroupFunc         func(context.Context, engine.Caller, string, string) error
 	useGroupFunc            func(context.Context, engine.Caller, string) (engine.UserView, error)
@@ -470,6 +472,20 @@ func (f *fakeEngine) RevokeNode(a0 context.Context, a1 engine.Caller, a2 coordin
 		return engine.NodeView{}, unset("RevokeNode")
 	}
 	return f.revokeNodeFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) Discover(a0 context.Context, a1 engine.Caller, a2 []coordinator.DefinitionID) ([]engine.DiscoveryView, error) {
+	if f.discoverFunc == nil {
+		return nil, unset("Discover")
+	}
+	return f.discoverFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) ResetHardware(a0 context.Context, a1 engine.Caller, a2 coordinator.DefinitionID) error {
+	if f.resetHardwareFunc == nil {
+		return unset("ResetHardware")
+	}
+	return f.resetHardwareFunc(a0, a1, a2)
 }
 
 func (f *fakeEngine) RemoveNode(a0 context.Context, a1 engine.Caller, a2 coordinator.NodeID, a3 string, a4 bool) error {

@@ -58,3 +58,11 @@ func (nodelessService) RevokeNode(context.Context, *apiv1.RevokeNodeRequest) (*a
 func (nodelessService) RemoveNode(context.Context, *apiv1.RemoveNodeRequest) (*apiv1.RemoveNodeResponse, error) {
 	return nil, ofItsClusters("remove node")
 }
+
+func (nodelessService) DiscoverHardware(context.Context, *apiv1.DiscoverHardwareRequest) (*apiv1.DiscoverHardwareResponse, error) {
+	return nil, ofItsClusters("discover hardware")
+}
+
+func (nodelessService) ResetHardware(context.Context, *apiv1.ResetHardwareRequest) (*apiv1.ResetHardwareResponse, error) {
+	return nil, ofItsClusters("reset hardware")
+}

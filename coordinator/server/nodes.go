@@ -16,6 +16,26 @@ type nodeService struct {
 	engine      nodeAPI
 	tokens      joinTokenAPI
 	definitions configAPI
+	hardware    hardwareAPI
+}
+
+func (s nodeService) DiscoverHardware(ctx context.Context, r *apiv1.DiscoverHardwareRequest) (*apiv1.DiscoverHardwareResponse, error) {
+	ids := make([]coordinator.DefinitionID, len(r.GetDefinitions()))
+	for i, id := range r.GetDefinitions() {
+		ids[i] = coordinator.DefinitionID(id)
+	}
+	list, err := s.hardware.Discover(ctx, callerOf(ctx), ids)
+	if err != nil {
+		return nil, err
+	}
+	return &apiv1.DiscoverHardwareResponse{Discoveries: each(list, func(v engine.DiscoveryView) *apiv1.Discovery {
+		return &apiv1.Discovery{Definition: string(v.Definition), Instance: v.Type, Image: v.Image, Outcome: v.Outcome, Text: v.Text,
+			CostPerHour: v.CostPerHour, AtMost: v.AtMost}
+	})}, nil
+}
+
+func (s nodeService) ResetHardware(ctx context.Context, r *apiv1.ResetHardwareRequest) (*apiv1.ResetHardwareResponse, error) {
+	return &apiv1.ResetHardwareResponse{}, s.hardware.ResetHardware(ctx, callerOf(ctx), coordinator.DefinitionID(r.GetDefinition()))
 }
 
 func (s nodeService) ListNodes(ctx context.Context, r *apiv1.ListNodesRequest) (*apiv1.ListNodesResponse, error) {

@@ -32,6 +32,8 @@ func permissions() auth.Table {
 		apiv1.Nodes_ExplainNode_FullMethodName:       auth.PermissionUser,
 		apiv1.Nodes_SetNodeScheduling_FullMethodName: auth.PermissionAdminCluster,
 		apiv1.Nodes_ListDefinitions_FullMethodName:   auth.PermissionUser,
+		apiv1.Nodes_DiscoverHardware_FullMethodName:  auth.PermissionAdminCluster,
+		apiv1.Nodes_ResetHardware_FullMethodName:     auth.PermissionAdminCluster,
 		apiv1.Nodes_CreateJoinToken_FullMethodName:   auth.PermissionAdminCluster,
 		apiv1.Nodes_ListJoinTokens_FullMethodName:    auth.PermissionAdminCluster,
 		apiv1.Nodes_RevokeJoinToken_FullMethodName:   auth.PermissionAdminCluster,

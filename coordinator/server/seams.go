@@ -21,6 +21,7 @@ type Engine interface {
 	planAPI
 	nodeAPI
 	backendAPI
+	hardwareAPI
 	workflowAPI
 	queueAPI
 	streamAPI
@@ -73,6 +74,12 @@ type nodeAPI interface {
 	Node(context.Context, engine.Caller, coordinator.NodeID) (engine.NodeView, error)
 	ExplainNode(context.Context, coordinator.NodeID) (engine.NodeExplanation, error)
 	SetScheduling(ctx context.Context, c engine.Caller, node coordinator.NodeID, action, reason string, active bool) (engine.NodeView, error)
+}
+
+// hardwareAPI is what is known of the types that nodes are launched of.
+type hardwareAPI interface {
+	Discover(context.Context, engine.Caller, []coordinator.DefinitionID) ([]engine.DiscoveryView, error)
+	ResetHardware(context.Context, engine.Caller, coordinator.DefinitionID) error
 }
 
 type backendAPI interface {

@@ -212,6 +212,21 @@ func TypeOf(s any) (name, image string) {
 	return "", ""
 }
 
+// Spot reports whether an expanded spec asks for what the cloud may take back.
+func Spot(s any) bool {
+	switch s := s.(type) {
+	case AWS:
+		return s.Spot
+	case GCP:
+		return s.Spot
+	case Azure:
+		return s.Spot
+	case OCI:
+		return s.Preemptible
+	}
+	return false
+}
+
 // Decode reads a provisionerSpec. What is wrong is reported to the value's document; the
 // result is nil for an unknown kind alone, so that one bad key costs that key.
 func Decode(kind string, v strictyaml.Value) *Decoded {

@@ -872,22 +872,27 @@ func (x *ListDefinitionsResponse) GetDefinitions() []*Definition {
 }
 
 type Definition struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Configured    string                 `protobuf:"bytes,2,opt,name=configured,proto3" json:"configured,omitempty"`
-	Provisioner   string                 `protobuf:"bytes,3,opt,name=provisioner,proto3" json:"provisioner,omitempty"`
-	CostPerHour   *float64               `protobuf:"fixed64,4,opt,name=cost_per_hour,json=costPerHour,proto3,oneof" json:"cost_per_hour,omitempty"`
-	Nodes         uint32                 `protobuf:"varint,5,opt,name=nodes,proto3" json:"nodes,omitempty"` // assigned
-	Ready         uint32                 `protobuf:"varint,6,opt,name=ready,proto3" json:"ready,omitempty"`
-	State         string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"` // "active", "backend not in this build"
-	Condition     string                 `protobuf:"bytes,8,opt,name=condition,proto3" json:"condition,omitempty"`
-	Policy        string                 `protobuf:"bytes,9,opt,name=policy,proto3" json:"policy,omitempty"`
-	Annotations   map[string]string      `protobuf:"bytes,10,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Capacity      *Capacity              `protobuf:"bytes,11,opt,name=capacity,proto3" json:"capacity,omitempty"` // of one node, where known
-	Estimated     bool                   `protobuf:"varint,12,opt,name=estimated,proto3" json:"estimated,omitempty"`
-	Instance      string                 `protobuf:"bytes,13,opt,name=instance,proto3" json:"instance,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Id             string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Configured     string                 `protobuf:"bytes,2,opt,name=configured,proto3" json:"configured,omitempty"`
+	Provisioner    string                 `protobuf:"bytes,3,opt,name=provisioner,proto3" json:"provisioner,omitempty"`
+	CostPerHour    *float64               `protobuf:"fixed64,4,opt,name=cost_per_hour,json=costPerHour,proto3,oneof" json:"cost_per_hour,omitempty"`
+	Nodes          uint32                 `protobuf:"varint,5,opt,name=nodes,proto3" json:"nodes,omitempty"` // assigned
+	Ready          uint32                 `protobuf:"varint,6,opt,name=ready,proto3" json:"ready,omitempty"`
+	State          string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"` // "active", "backend not in this build"
+	Condition      string                 `protobuf:"bytes,8,opt,name=condition,proto3" json:"condition,omitempty"`
+	Policy         string                 `protobuf:"bytes,9,opt,name=policy,proto3" json:"policy,omitempty"`
+	Annotations    map[string]string      `protobuf:"bytes,10,rep,name=annotations,proto3" json:"annotations,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	Capacity       *Capacity              `protobuf:"bytes,11,opt,name=capacity,proto3" json:"capacity,omitempty"` // of one node, where known
+	Estimated      bool                   `protobuf:"varint,12,opt,name=estimated,proto3" json:"estimated,omitempty"`
+	Instance       string                 `protobuf:"bytes,13,opt,name=instance,proto3" json:"instance,omitempty"`
+	HardwareSource string                 `protobuf:"bytes,14,opt,name=hardware_source,json=hardwareSource,proto3" json:"hardware_source,omitempty"`                                             // report, configuration, provider, catalogue, estimate; "" where a node is there
+	Reported       *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=reported,proto3" json:"reported,omitempty"`                                                                               // when a node of the type last did
+	Reports        uint32                 `protobuf:"varint,16,opt,name=reports,proto3" json:"reports,omitempty"`                                                                                // nodes of the type that have reported
+	Flags          []string               `protobuf:"bytes,17,rep,name=flags,proto3" json:"flags,omitempty"`                                                                                     // what is odd about it: bare-metal, fraction of a GPU, no spot; smaller than its source says
+	Attributes     map[string]string      `protobuf:"bytes,18,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of its hardware, as nvidia.com/gpu.model; reported
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Definition) Reset() {
@@ -1011,6 +1016,301 @@ func (x *Definition) GetInstance() string {
 	return ""
 }
 
+func (x *Definition) GetHardwareSource() string {
+	if x != nil {
+		return x.HardwareSource
+	}
+	return ""
+}
+
+func (x *Definition) GetReported() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Reported
+	}
+	return nil
+}
+
+func (x *Definition) GetReports() uint32 {
+	if x != nil {
+		return x.Reports
+	}
+	return 0
+}
+
+func (x *Definition) GetFlags() []string {
+	if x != nil {
+		return x.Flags
+	}
+	return nil
+}
+
+func (x *Definition) GetAttributes() map[string]string {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
+type DiscoverHardwareRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Definitions   []string               `protobuf:"bytes,1,rep,name=definitions,proto3" json:"definitions,omitempty"` // none: all that need it
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiscoverHardwareRequest) Reset() {
+	*x = DiscoverHardwareRequest{}
+	mi := &file_apiv1_nodes_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiscoverHardwareRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiscoverHardwareRequest) ProtoMessage() {}
+
+func (x *DiscoverHardwareRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiscoverHardwareRequest.ProtoReflect.Descriptor instead.
+func (*DiscoverHardwareRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *DiscoverHardwareRequest) GetDefinitions() []string {
+	if x != nil {
+		return x.Definitions
+	}
+	return nil
+}
+
+type DiscoverHardwareResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Discoveries   []*Discovery           `protobuf:"bytes,1,rep,name=discoveries,proto3" json:"discoveries,omitempty"` // in file order
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiscoverHardwareResponse) Reset() {
+	*x = DiscoverHardwareResponse{}
+	mi := &file_apiv1_nodes_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiscoverHardwareResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiscoverHardwareResponse) ProtoMessage() {}
+
+func (x *DiscoverHardwareResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiscoverHardwareResponse.ProtoReflect.Descriptor instead.
+func (*DiscoverHardwareResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *DiscoverHardwareResponse) GetDiscoveries() []*Discovery {
+	if x != nil {
+		return x.Discoveries
+	}
+	return nil
+}
+
+type Discovery struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Definition    string                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
+	Instance      string                 `protobuf:"bytes,2,opt,name=instance,proto3" json:"instance,omitempty"` // the type
+	Image         string                 `protobuf:"bytes,3,opt,name=image,proto3" json:"image,omitempty"`
+	Outcome       string                 `protobuf:"bytes,4,opt,name=outcome,proto3" json:"outcome,omitempty"` // started, running, known, not-needed, refused
+	Text          string                 `protobuf:"bytes,5,opt,name=text,proto3" json:"text,omitempty"`
+	CostPerHour   *float64               `protobuf:"fixed64,6,opt,name=cost_per_hour,json=costPerHour,proto3,oneof" json:"cost_per_hour,omitempty"`
+	AtMost        *float64               `protobuf:"fixed64,7,opt,name=at_most,json=atMost,proto3,oneof" json:"at_most,omitempty"` // USD, if everything takes as long as it may
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Discovery) Reset() {
+	*x = Discovery{}
+	mi := &file_apiv1_nodes_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Discovery) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Discovery) ProtoMessage() {}
+
+func (x *Discovery) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Discovery.ProtoReflect.Descriptor instead.
+func (*Discovery) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Discovery) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+func (x *Discovery) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *Discovery) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
+func (x *Discovery) GetOutcome() string {
+	if x != nil {
+		return x.Outcome
+	}
+	return ""
+}
+
+func (x *Discovery) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *Discovery) GetCostPerHour() float64 {
+	if x != nil && x.CostPerHour != nil {
+		return *x.CostPerHour
+	}
+	return 0
+}
+
+func (x *Discovery) GetAtMost() float64 {
+	if x != nil && x.AtMost != nil {
+		return *x.AtMost
+	}
+	return 0
+}
+
+type ResetHardwareRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Definition    string                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResetHardwareRequest) Reset() {
+	*x = ResetHardwareRequest{}
+	mi := &file_apiv1_nodes_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetHardwareRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetHardwareRequest) ProtoMessage() {}
+
+func (x *ResetHardwareRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetHardwareRequest.ProtoReflect.Descriptor instead.
+func (*ResetHardwareRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ResetHardwareRequest) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+type ResetHardwareResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResetHardwareResponse) Reset() {
+	*x = ResetHardwareResponse{}
+	mi := &file_apiv1_nodes_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResetHardwareResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResetHardwareResponse) ProtoMessage() {}
+
+func (x *ResetHardwareResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResetHardwareResponse.ProtoReflect.Descriptor instead.
+func (*ResetHardwareResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{17}
+}
+
 type CreateJoinTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TtlSeconds    uint64                 `protobuf:"varint,1,opt,name=ttl_seconds,json=ttlSeconds,proto3" json:"ttl_seconds,omitempty"` // 0: one hour
@@ -1023,7 +1323,7 @@ type CreateJoinTokenRequest struct {
 
 func (x *CreateJoinTokenRequest) Reset() {
 	*x = CreateJoinTokenRequest{}
-	mi := &file_apiv1_nodes_proto_msgTypes[13]
+	mi := &file_apiv1_nodes_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1035,7 +1335,7 @@ func (x *CreateJoinTokenRequest) String() string {
 func (*CreateJoinTokenRequest) ProtoMessage() {}
 
 func (x *CreateJoinTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[13]
+	mi := &file_apiv1_nodes_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1048,7 +1348,7 @@ func (x *CreateJoinTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJoinTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateJoinTokenRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{13}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CreateJoinTokenRequest) GetTtlSeconds() uint64 {
@@ -1090,7 +1390,7 @@ type CreateJoinTokenResponse struct {
 
 func (x *CreateJoinTokenResponse) Reset() {
 	*x = CreateJoinTokenResponse{}
-	mi := &file_apiv1_nodes_proto_msgTypes[14]
+	mi := &file_apiv1_nodes_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1402,7 @@ func (x *CreateJoinTokenResponse) String() string {
 func (*CreateJoinTokenResponse) ProtoMessage() {}
 
 func (x *CreateJoinTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[14]
+	mi := &file_apiv1_nodes_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1415,7 @@ func (x *CreateJoinTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJoinTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateJoinTokenResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{14}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CreateJoinTokenResponse) GetToken() string {
@@ -1155,7 +1455,7 @@ type JoinToken struct {
 
 func (x *JoinToken) Reset() {
 	*x = JoinToken{}
-	mi := &file_apiv1_nodes_proto_msgTypes[15]
+	mi := &file_apiv1_nodes_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1467,7 @@ func (x *JoinToken) String() string {
 func (*JoinToken) ProtoMessage() {}
 
 func (x *JoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[15]
+	mi := &file_apiv1_nodes_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1480,7 @@ func (x *JoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
 func (*JoinToken) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{15}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *JoinToken) GetId() string {
@@ -1249,7 +1549,7 @@ type ListJoinTokensRequest struct {
 
 func (x *ListJoinTokensRequest) Reset() {
 	*x = ListJoinTokensRequest{}
-	mi := &file_apiv1_nodes_proto_msgTypes[16]
+	mi := &file_apiv1_nodes_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1261,7 +1561,7 @@ func (x *ListJoinTokensRequest) String() string {
 func (*ListJoinTokensRequest) ProtoMessage() {}
 
 func (x *ListJoinTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[16]
+	mi := &file_apiv1_nodes_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1274,7 +1574,7 @@ func (x *ListJoinTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJoinTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListJoinTokensRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{16}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListJoinTokensRequest) GetPageSize() uint32 {
@@ -1301,7 +1601,7 @@ type ListJoinTokensResponse struct {
 
 func (x *ListJoinTokensResponse) Reset() {
 	*x = ListJoinTokensResponse{}
-	mi := &file_apiv1_nodes_proto_msgTypes[17]
+	mi := &file_apiv1_nodes_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1313,7 +1613,7 @@ func (x *ListJoinTokensResponse) String() string {
 func (*ListJoinTokensResponse) ProtoMessage() {}
 
 func (x *ListJoinTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[17]
+	mi := &file_apiv1_nodes_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1326,7 +1626,7 @@ func (x *ListJoinTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJoinTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListJoinTokensResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{17}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListJoinTokensResponse) GetTokens() []*JoinToken {
@@ -1352,7 +1652,7 @@ type RevokeJoinTokenRequest struct {
 
 func (x *RevokeJoinTokenRequest) Reset() {
 	*x = RevokeJoinTokenRequest{}
-	mi := &file_apiv1_nodes_proto_msgTypes[18]
+	mi := &file_apiv1_nodes_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1364,7 +1664,7 @@ func (x *RevokeJoinTokenRequest) String() string {
 func (*RevokeJoinTokenRequest) ProtoMessage() {}
 
 func (x *RevokeJoinTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[18]
+	mi := &file_apiv1_nodes_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1377,7 +1677,7 @@ func (x *RevokeJoinTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeJoinTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeJoinTokenRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{18}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RevokeJoinTokenRequest) GetId() string {
@@ -1395,7 +1695,7 @@ type RevokeJoinTokenResponse struct {
 
 func (x *RevokeJoinTokenResponse) Reset() {
 	*x = RevokeJoinTokenResponse{}
-	mi := &file_apiv1_nodes_proto_msgTypes[19]
+	mi := &file_apiv1_nodes_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1407,7 +1707,7 @@ func (x *RevokeJoinTokenResponse) String() string {
 func (*RevokeJoinTokenResponse) ProtoMessage() {}
 
 func (x *RevokeJoinTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[19]
+	mi := &file_apiv1_nodes_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1420,7 +1720,7 @@ func (x *RevokeJoinTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeJoinTokenResponse.ProtoReflect.Descriptor instead.
 func (*RevokeJoinTokenResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{19}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{24}
 }
 
 type RevokeNodeRequest struct {
@@ -1433,7 +1733,7 @@ type RevokeNodeRequest struct {
 
 func (x *RevokeNodeRequest) Reset() {
 	*x = RevokeNodeRequest{}
-	mi := &file_apiv1_nodes_proto_msgTypes[20]
+	mi := &file_apiv1_nodes_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1445,7 +1745,7 @@ func (x *RevokeNodeRequest) String() string {
 func (*RevokeNodeRequest) ProtoMessage() {}
 
 func (x *RevokeNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[20]
+	mi := &file_apiv1_nodes_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1458,7 +1758,7 @@ func (x *RevokeNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeNodeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeNodeRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{20}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RevokeNodeRequest) GetNode() string {
@@ -1486,7 +1786,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_apiv1_nodes_proto_msgTypes[21]
+	mi := &file_apiv1_nodes_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1798,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[21]
+	mi := &file_apiv1_nodes_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1811,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{21}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RemoveNodeRequest) GetNode() string {
@@ -1543,7 +1843,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_apiv1_nodes_proto_msgTypes[22]
+	mi := &file_apiv1_nodes_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1555,7 +1855,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[22]
+	mi := &file_apiv1_nodes_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1568,7 +1868,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{22}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{27}
 }
 
 var File_apiv1_nodes_proto protoreflect.FileDescriptor
@@ -1658,7 +1958,7 @@ const file_apiv1_nodes_proto_rawDesc = "" +
 	"\x16ListDefinitionsRequest\"q\n" +
 	"\x17ListDefinitionsResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12:\n" +
-	"\vdefinitions\x18\x02 \x03(\v2\x18.substrate.v1.DefinitionR\vdefinitions\"\x8c\x04\n" +
+	"\vdefinitions\x18\x02 \x03(\v2\x18.substrate.v1.DefinitionR\vdefinitions\"\xa6\x06\n" +
 	"\n" +
 	"Definition\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1e\n" +
@@ -1676,11 +1976,43 @@ const file_apiv1_nodes_proto_rawDesc = "" +
 	" \x03(\v2).substrate.v1.Definition.AnnotationsEntryR\vannotations\x122\n" +
 	"\bcapacity\x18\v \x01(\v2\x16.substrate.v1.CapacityR\bcapacity\x12\x1c\n" +
 	"\testimated\x18\f \x01(\bR\testimated\x12\x1a\n" +
-	"\binstance\x18\r \x01(\tR\binstance\x1a>\n" +
+	"\binstance\x18\r \x01(\tR\binstance\x12'\n" +
+	"\x0fhardware_source\x18\x0e \x01(\tR\x0ehardwareSource\x126\n" +
+	"\breported\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\breported\x12\x18\n" +
+	"\areports\x18\x10 \x01(\rR\areports\x12\x14\n" +
+	"\x05flags\x18\x11 \x03(\tR\x05flags\x12H\n" +
+	"\n" +
+	"attributes\x18\x12 \x03(\v2(.substrate.v1.Definition.AttributesEntryR\n" +
+	"attributes\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a=\n" +
+	"\x0fAttributesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x10\n" +
-	"\x0e_cost_per_hour\"\x85\x01\n" +
+	"\x0e_cost_per_hour\";\n" +
+	"\x17DiscoverHardwareRequest\x12 \n" +
+	"\vdefinitions\x18\x01 \x03(\tR\vdefinitions\"U\n" +
+	"\x18DiscoverHardwareResponse\x129\n" +
+	"\vdiscoveries\x18\x01 \x03(\v2\x17.substrate.v1.DiscoveryR\vdiscoveries\"\xf0\x01\n" +
+	"\tDiscovery\x12\x1e\n" +
+	"\n" +
+	"definition\x18\x01 \x01(\tR\n" +
+	"definition\x12\x1a\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance\x12\x14\n" +
+	"\x05image\x18\x03 \x01(\tR\x05image\x12\x18\n" +
+	"\aoutcome\x18\x04 \x01(\tR\aoutcome\x12\x12\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\x12'\n" +
+	"\rcost_per_hour\x18\x06 \x01(\x01H\x00R\vcostPerHour\x88\x01\x01\x12\x1c\n" +
+	"\aat_most\x18\a \x01(\x01H\x01R\x06atMost\x88\x01\x01B\x10\n" +
+	"\x0e_cost_per_hourB\n" +
+	"\n" +
+	"\b_at_most\"6\n" +
+	"\x14ResetHardwareRequest\x12\x1e\n" +
+	"\n" +
+	"definition\x18\x01 \x01(\tR\n" +
+	"definition\"\x17\n" +
+	"\x15ResetHardwareResponse\"\x85\x01\n" +
 	"\x16CreateJoinTokenRequest\x12\x1f\n" +
 	"\vttl_seconds\x18\x01 \x01(\x04R\n" +
 	"ttlSeconds\x12\x12\n" +
@@ -1722,7 +2054,7 @@ const file_apiv1_nodes_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05force\x18\x03 \x01(\bR\x05force\"\x14\n" +
-	"\x12RemoveNodeResponse2\xc4\x06\n" +
+	"\x12RemoveNodeResponse2\x81\b\n" +
 	"\x05Nodes\x12L\n" +
 	"\tListNodes\x12\x1e.substrate.v1.ListNodesRequest\x1a\x1f.substrate.v1.ListNodesResponse\x12;\n" +
 	"\aGetNode\x12\x1c.substrate.v1.GetNodeRequest\x1a\x12.substrate.v1.Node\x12N\n" +
@@ -1733,7 +2065,9 @@ const file_apiv1_nodes_proto_rawDesc = "" +
 	"\x0eListJoinTokens\x12#.substrate.v1.ListJoinTokensRequest\x1a$.substrate.v1.ListJoinTokensResponse\x12^\n" +
 	"\x0fRevokeJoinToken\x12$.substrate.v1.RevokeJoinTokenRequest\x1a%.substrate.v1.RevokeJoinTokenResponse\x12A\n" +
 	"\n" +
-	"RevokeNode\x12\x1f.substrate.v1.RevokeNodeRequest\x1a\x12.substrate.v1.Node\x12O\n" +
+	"RevokeNode\x12\x1f.substrate.v1.RevokeNodeRequest\x1a\x12.substrate.v1.Node\x12a\n" +
+	"\x10DiscoverHardware\x12%.substrate.v1.DiscoverHardwareRequest\x1a&.substrate.v1.DiscoverHardwareResponse\x12X\n" +
+	"\rResetHardware\x12\".substrate.v1.ResetHardwareRequest\x1a#.substrate.v1.ResetHardwareResponse\x12O\n" +
 	"\n" +
 	"RemoveNode\x12\x1f.substrate.v1.RemoveNodeRequest\x1a .substrate.v1.RemoveNodeResponseB\x17Z\x15substrate/proto/apiv1b\x06proto3"
 
@@ -1749,7 +2083,7 @@ func file_apiv1_nodes_proto_rawDescGZIP() []byte {
 	return file_apiv1_nodes_proto_rawDescData
 }
 
-var file_apiv1_nodes_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_apiv1_nodes_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_apiv1_nodes_proto_goTypes = []any{
 	(*ListNodesRequest)(nil),         // 0: substrate.v1.ListNodesRequest
 	(*ListNodesResponse)(nil),        // 1: substrate.v1.ListNodesResponse
@@ -1764,69 +2098,82 @@ var file_apiv1_nodes_proto_goTypes = []any{
 	(*ListDefinitionsRequest)(nil),   // 10: substrate.v1.ListDefinitionsRequest
 	(*ListDefinitionsResponse)(nil),  // 11: substrate.v1.ListDefinitionsResponse
 	(*Definition)(nil),               // 12: substrate.v1.Definition
-	(*CreateJoinTokenRequest)(nil),   // 13: substrate.v1.CreateJoinTokenRequest
-	(*CreateJoinTokenResponse)(nil),  // 14: substrate.v1.CreateJoinTokenResponse
-	(*JoinToken)(nil),                // 15: substrate.v1.JoinToken
-	(*ListJoinTokensRequest)(nil),    // 16: substrate.v1.ListJoinTokensRequest
-	(*ListJoinTokensResponse)(nil),   // 17: substrate.v1.ListJoinTokensResponse
-	(*RevokeJoinTokenRequest)(nil),   // 18: substrate.v1.RevokeJoinTokenRequest
-	(*RevokeJoinTokenResponse)(nil),  // 19: substrate.v1.RevokeJoinTokenResponse
-	(*RevokeNodeRequest)(nil),        // 20: substrate.v1.RevokeNodeRequest
-	(*RemoveNodeRequest)(nil),        // 21: substrate.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),       // 22: substrate.v1.RemoveNodeResponse
-	nil,                              // 23: substrate.v1.Node.AnnotationsEntry
-	nil,                              // 24: substrate.v1.ConditionPart.SeenEntry
-	nil,                              // 25: substrate.v1.Definition.AnnotationsEntry
-	(*Capacity)(nil),                 // 26: substrate.v1.Capacity
-	(*timestamppb.Timestamp)(nil),    // 27: google.protobuf.Timestamp
+	(*DiscoverHardwareRequest)(nil),  // 13: substrate.v1.DiscoverHardwareRequest
+	(*DiscoverHardwareResponse)(nil), // 14: substrate.v1.DiscoverHardwareResponse
+	(*Discovery)(nil),                // 15: substrate.v1.Discovery
+	(*ResetHardwareRequest)(nil),     // 16: substrate.v1.ResetHardwareRequest
+	(*ResetHardwareResponse)(nil),    // 17: substrate.v1.ResetHardwareResponse
+	(*CreateJoinTokenRequest)(nil),   // 18: substrate.v1.CreateJoinTokenRequest
+	(*CreateJoinTokenResponse)(nil),  // 19: substrate.v1.CreateJoinTokenResponse
+	(*JoinToken)(nil),                // 20: substrate.v1.JoinToken
+	(*ListJoinTokensRequest)(nil),    // 21: substrate.v1.ListJoinTokensRequest
+	(*ListJoinTokensResponse)(nil),   // 22: substrate.v1.ListJoinTokensResponse
+	(*RevokeJoinTokenRequest)(nil),   // 23: substrate.v1.RevokeJoinTokenRequest
+	(*RevokeJoinTokenResponse)(nil),  // 24: substrate.v1.RevokeJoinTokenResponse
+	(*RevokeNodeRequest)(nil),        // 25: substrate.v1.RevokeNodeRequest
+	(*RemoveNodeRequest)(nil),        // 26: substrate.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),       // 27: substrate.v1.RemoveNodeResponse
+	nil,                              // 28: substrate.v1.Node.AnnotationsEntry
+	nil,                              // 29: substrate.v1.ConditionPart.SeenEntry
+	nil,                              // 30: substrate.v1.Definition.AnnotationsEntry
+	nil,                              // 31: substrate.v1.Definition.AttributesEntry
+	(*Capacity)(nil),                 // 32: substrate.v1.Capacity
+	(*timestamppb.Timestamp)(nil),    // 33: google.protobuf.Timestamp
 }
 var file_apiv1_nodes_proto_depIdxs = []int32{
 	3,  // 0: substrate.v1.ListNodesResponse.nodes:type_name -> substrate.v1.Node
-	26, // 1: substrate.v1.Node.capacity:type_name -> substrate.v1.Capacity
-	26, // 2: substrate.v1.Node.used:type_name -> substrate.v1.Capacity
-	27, // 3: substrate.v1.Node.last_seen:type_name -> google.protobuf.Timestamp
-	23, // 4: substrate.v1.Node.annotations:type_name -> substrate.v1.Node.AnnotationsEntry
+	32, // 1: substrate.v1.Node.capacity:type_name -> substrate.v1.Capacity
+	32, // 2: substrate.v1.Node.used:type_name -> substrate.v1.Capacity
+	33, // 3: substrate.v1.Node.last_seen:type_name -> google.protobuf.Timestamp
+	28, // 4: substrate.v1.Node.annotations:type_name -> substrate.v1.Node.AnnotationsEntry
 	5,  // 5: substrate.v1.Node.warnings:type_name -> substrate.v1.NodeWarning
 	4,  // 6: substrate.v1.Node.work:type_name -> substrate.v1.NodeWork
-	27, // 7: substrate.v1.Node.certificate_expires:type_name -> google.protobuf.Timestamp
-	27, // 8: substrate.v1.NodeWork.started:type_name -> google.protobuf.Timestamp
-	27, // 9: substrate.v1.NodeWork.ends_by:type_name -> google.protobuf.Timestamp
-	27, // 10: substrate.v1.NodeWork.notice_ends_at:type_name -> google.protobuf.Timestamp
+	33, // 7: substrate.v1.Node.certificate_expires:type_name -> google.protobuf.Timestamp
+	33, // 8: substrate.v1.NodeWork.started:type_name -> google.protobuf.Timestamp
+	33, // 9: substrate.v1.NodeWork.ends_by:type_name -> google.protobuf.Timestamp
+	33, // 10: substrate.v1.NodeWork.notice_ends_at:type_name -> google.protobuf.Timestamp
 	7,  // 11: substrate.v1.ExplainNodeResponse.conditions:type_name -> substrate.v1.ConditionExplanation
 	8,  // 12: substrate.v1.ConditionExplanation.parts:type_name -> substrate.v1.ConditionPart
-	24, // 13: substrate.v1.ConditionPart.seen:type_name -> substrate.v1.ConditionPart.SeenEntry
+	29, // 13: substrate.v1.ConditionPart.seen:type_name -> substrate.v1.ConditionPart.SeenEntry
 	12, // 14: substrate.v1.ListDefinitionsResponse.definitions:type_name -> substrate.v1.Definition
-	25, // 15: substrate.v1.Definition.annotations:type_name -> substrate.v1.Definition.AnnotationsEntry
-	26, // 16: substrate.v1.Definition.capacity:type_name -> substrate.v1.Capacity
-	27, // 17: substrate.v1.CreateJoinTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	27, // 18: substrate.v1.JoinToken.created:type_name -> google.protobuf.Timestamp
-	27, // 19: substrate.v1.JoinToken.expires:type_name -> google.protobuf.Timestamp
-	15, // 20: substrate.v1.ListJoinTokensResponse.tokens:type_name -> substrate.v1.JoinToken
-	0,  // 21: substrate.v1.Nodes.ListNodes:input_type -> substrate.v1.ListNodesRequest
-	2,  // 22: substrate.v1.Nodes.GetNode:input_type -> substrate.v1.GetNodeRequest
-	2,  // 23: substrate.v1.Nodes.ExplainNode:input_type -> substrate.v1.GetNodeRequest
-	9,  // 24: substrate.v1.Nodes.SetNodeScheduling:input_type -> substrate.v1.SetNodeSchedulingRequest
-	10, // 25: substrate.v1.Nodes.ListDefinitions:input_type -> substrate.v1.ListDefinitionsRequest
-	13, // 26: substrate.v1.Nodes.CreateJoinToken:input_type -> substrate.v1.CreateJoinTokenRequest
-	16, // 27: substrate.v1.Nodes.ListJoinTokens:input_type -> substrate.v1.ListJoinTokensRequest
-	18, // 28: substrate.v1.Nodes.RevokeJoinToken:input_type -> substrate.v1.RevokeJoinTokenRequest
-	20, // 29: substrate.v1.Nodes.RevokeNode:input_type -> substrate.v1.RevokeNodeRequest
-	21, // 30: substrate.v1.Nodes.RemoveNode:input_type -> substrate.v1.RemoveNodeRequest
-	1,  // 31: substrate.v1.Nodes.ListNodes:output_type -> substrate.v1.ListNodesResponse
-	3,  // 32: substrate.v1.Nodes.GetNode:output_type -> substrate.v1.Node
-	6,  // 33: substrate.v1.Nodes.ExplainNode:output_type -> substrate.v1.ExplainNodeResponse
-	3,  // 34: substrate.v1.Nodes.SetNodeScheduling:output_type -> substrate.v1.Node
-	11, // 35: substrate.v1.Nodes.ListDefinitions:output_type -> substrate.v1.ListDefinitionsResponse
-	14, // 36: substrate.v1.Nodes.CreateJoinToken:output_type -> substrate.v1.CreateJoinTokenResponse
-	17, // 37: substrate.v1.Nodes.ListJoinTokens:output_type -> substrate.v1.ListJoinTokensResponse
-	19, // 38: substrate.v1.Nodes.RevokeJoinToken:output_type -> substrate.v1.RevokeJoinTokenResponse
-	3,  // 39: substrate.v1.Nodes.RevokeNode:output_type -> substrate.v1.Node
-	22, // 40: substrate.v1.Nodes.RemoveNode:output_type -> substrate.v1.RemoveNodeResponse
-	31, // [31:41] is the sub-list for method output_type
-	21, // [21:31] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	30, // 15: substrate.v1.Definition.annotations:type_name -> substrate.v1.Definition.AnnotationsEntry
+	32, // 16: substrate.v1.Definition.capacity:type_name -> substrate.v1.Capacity
+	33, // 17: substrate.v1.Definition.reported:type_name -> google.protobuf.Timestamp
+	31, // 18: substrate.v1.Definition.attributes:type_name -> substrate.v1.Definition.AttributesEntry
+	15, // 19: substrate.v1.DiscoverHardwareResponse.discoveries:type_name -> substrate.v1.Discovery
+	33, // 20: substrate.v1.CreateJoinTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	33, // 21: substrate.v1.JoinToken.created:type_name -> google.protobuf.Timestamp
+	33, // 22: substrate.v1.JoinToken.expires:type_name -> google.protobuf.Timestamp
+	20, // 23: substrate.v1.ListJoinTokensResponse.tokens:type_name -> substrate.v1.JoinToken
+	0,  // 24: substrate.v1.Nodes.ListNodes:input_type -> substrate.v1.ListNodesRequest
+	2,  // 25: substrate.v1.Nodes.GetNode:input_type -> substrate.v1.GetNodeRequest
+	2,  // 26: substrate.v1.Nodes.ExplainNode:input_type -> substrate.v1.GetNodeRequest
+	9,  // 27: substrate.v1.Nodes.SetNodeScheduling:input_type -> substrate.v1.SetNodeSchedulingRequest
+	10, // 28: substrate.v1.Nodes.ListDefinitions:input_type -> substrate.v1.ListDefinitionsRequest
+	18, // 29: substrate.v1.Nodes.CreateJoinToken:input_type -> substrate.v1.CreateJoinTokenRequest
+	21, // 30: substrate.v1.Nodes.ListJoinTokens:input_type -> substrate.v1.ListJoinTokensRequest
+	23, // 31: substrate.v1.Nodes.RevokeJoinToken:input_type -> substrate.v1.RevokeJoinTokenRequest
+	25, // 32: substrate.v1.Nodes.RevokeNode:input_type -> substrate.v1.RevokeNodeRequest
+	13, // 33: substrate.v1.Nodes.DiscoverHardware:input_type -> substrate.v1.DiscoverHardwareRequest
+	16, // 34: substrate.v1.Nodes.ResetHardware:input_type -> substrate.v1.ResetHardwareRequest
+	26, // 35: substrate.v1.Nodes.RemoveNode:input_type -> substrate.v1.RemoveNodeRequest
+	1,  // 36: substrate.v1.Nodes.ListNodes:output_type -> substrate.v1.ListNodesResponse
+	3,  // 37: substrate.v1.Nodes.GetNode:output_type -> substrate.v1.Node
+	6,  // 38: substrate.v1.Nodes.ExplainNode:output_type -> substrate.v1.ExplainNodeResponse
+	3,  // 39: substrate.v1.Nodes.SetNodeScheduling:output_type -> substrate.v1.Node
+	11, // 40: substrate.v1.Nodes.ListDefinitions:output_type -> substrate.v1.ListDefinitionsResponse
+	19, // 41: substrate.v1.Nodes.CreateJoinToken:output_type -> substrate.v1.CreateJoinTokenResponse
+	22, // 42: substrate.v1.Nodes.ListJoinTokens:output_type -> substrate.v1.ListJoinTokensResponse
+	24, // 43: substrate.v1.Nodes.RevokeJoinToken:output_type -> substrate.v1.RevokeJoinTokenResponse
+	3,  // 44: substrate.v1.Nodes.RevokeNode:output_type -> substrate.v1.Node
+	14, // 45: substrate.v1.Nodes.DiscoverHardware:output_type -> substrate.v1.DiscoverHardwareResponse
+	17, // 46: substrate.v1.Nodes.ResetHardware:output_type -> substrate.v1.ResetHardwareResponse
+	27, // 47: substrate.v1.Nodes.RemoveNode:output_type -> substrate.v1.RemoveNodeResponse
+	36, // [36:48] is the sub-list for method output_type
+	24, // [24:36] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_apiv1_nodes_proto_init() }
@@ -1836,13 +2183,14 @@ func file_apiv1_nodes_proto_init() {
 	}
 	file_apiv1_workflows_proto_init()
 	file_apiv1_nodes_proto_msgTypes[12].OneofWrappers = []any{}
+	file_apiv1_nodes_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_apiv1_nodes_proto_rawDesc), len(file_apiv1_nodes_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   26,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

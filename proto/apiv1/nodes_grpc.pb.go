@@ -28,6 +28,8 @@ const (
 	Nodes_ListJoinTokens_FullMethodName    = "/substrate.v1.Nodes/ListJoinTokens"
 	Nodes_RevokeJoinToken_FullMethodName   = "/substrate.v1.Nodes/RevokeJoinToken"
 	Nodes_RevokeNode_FullMethodName        = "/substrate.v1.Nodes/RevokeNode"
+	Nodes_DiscoverHardware_FullMethodName  = "/substrate.v1.Nodes/DiscoverHardware"
+	Nodes_ResetHardware_FullMethodName     = "/substrate.v1.Nodes/ResetHardware"
 	Nodes_RemoveNode_FullMethodName        = "/substrate.v1.Nodes/RemoveNode"
 )
 
@@ -47,6 +49,10 @@ type NodesClient interface {
 	RevokeJoinToken(ctx context.Context, in *RevokeJoinTokenRequest, opts ...grpc.CallOption) (*RevokeJoinTokenResponse, error)
 	// RevokeNode ends a node's certificates and its stream; it comes back with a new join token only.
 	RevokeNode(ctx context.Context, in *RevokeNodeRequest, opts ...grpc.CallOption) (*Node, error)
+	// DiscoverHardware has types looked at, each by one instance that is launched, reports and is released. It returns at once.
+	DiscoverHardware(ctx context.Context, in *DiscoverHardwareRequest, opts ...grpc.CallOption) (*DiscoverHardwareResponse, error)
+	// ResetHardware forgets what nodes of a definition's type have reported.
+	ResetHardware(ctx context.Context, in *ResetHardwareRequest, opts ...grpc.CallOption) (*ResetHardwareResponse, error)
 	// RemoveNode revokes a node and forgets it.
 	RemoveNode(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeResponse, error)
 }
@@ -149,6 +155,26 @@ func (c *nodesClient) RevokeNode(ctx context.Context, in *RevokeNodeRequest, opt
 	return out, nil
 }
 
+func (c *nodesClient) DiscoverHardware(ctx context.Context, in *DiscoverHardwareRequest, opts ...grpc.CallOption) (*DiscoverHardwareResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DiscoverHardwareResponse)
+	err := c.cc.Invoke(ctx, Nodes_DiscoverHardware_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodesClient) ResetHardware(ctx context.Context, in *ResetHardwareRequest, opts ...grpc.CallOption) (*ResetHardwareResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResetHardwareResponse)
+	err := c.cc.Invoke(ctx, Nodes_ResetHardware_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *nodesClient) RemoveNode(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RemoveNodeResponse)
@@ -175,6 +201,10 @@ type NodesServer interface {
 	RevokeJoinToken(context.Context, *RevokeJoinTokenRequest) (*RevokeJoinTokenResponse, error)
 	// RevokeNode ends a node's certificates and its stream; it comes back with a new join token only.
 	RevokeNode(context.Context, *RevokeNodeRequest) (*Node, error)
+	// DiscoverHardware has types looked at, each by one instance that is launched, reports and is released. It returns at once.
+	DiscoverHardware(context.Context, *DiscoverHardwareRequest) (*DiscoverHardwareResponse, error)
+	// ResetHardware forgets what nodes of a definition's type have reported.
+	ResetHardware(context.Context, *ResetHardwareRequest) (*ResetHardwareResponse, error)
 	// RemoveNode revokes a node and forgets it.
 	RemoveNode(context.Context, *RemoveNodeRequest) (*RemoveNodeResponse, error)
 	mustEmbedUnimplementedNodesServer()
@@ -213,6 +243,12 @@ func (UnimplementedNodesServer) RevokeJoinToken(context.Context, *RevokeJoinToke
 }
 func (UnimplementedNodesServer) RevokeNode(context.Context, *RevokeNodeRequest) (*Node, error) {
 	return nil, status.Error(codes.Unimplemented, "method RevokeNode not implemented")
+}
+func (UnimplementedNodesServer) DiscoverHardware(context.Context, *DiscoverHardwareRequest) (*DiscoverHardwareResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DiscoverHardware not implemented")
+}
+func (UnimplementedNodesServer) ResetHardware(context.Context, *ResetHardwareRequest) (*ResetHardwareResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResetHardware not implemented")
 }
 func (UnimplementedNodesServer) RemoveNode(context.Context, *RemoveNodeRequest) (*RemoveNodeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RemoveNode not implemented")
@@ -400,6 +436,42 @@ func _Nodes_RevokeNode_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Nodes_DiscoverHardware_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DiscoverHardwareRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodesServer).DiscoverHardware(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Nodes_DiscoverHardware_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodesServer).DiscoverHardware(ctx, req.(*DiscoverHardwareRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Nodes_ResetHardware_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResetHardwareRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodesServer).ResetHardware(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Nodes_ResetHardware_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodesServer).ResetHardware(ctx, req.(*ResetHardwareRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Nodes_RemoveNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RemoveNodeRequest)
 	if err := dec(in); err != nil {
@@ -460,6 +532,14 @@ var Nodes_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RevokeNode",
 			Handler:    _Nodes_RevokeNode_Handler,
+		},
+		{
+			MethodName: "DiscoverHardware",
+			Handler:    _Nodes_DiscoverHardware_Handler,
+		},
+		{
+			MethodName: "ResetHardware",
+			Handler:    _Nodes_ResetHardware_Handler,
 		},
 		{
 			MethodName: "RemoveNode",
