@@ -136,61 +136,73 @@ func (d *discovery) check(at string, s *schema, v any) (wrong []string) {
 	return wrong
 }
 
+// described checks calls and answers on their way.
+type described struct {
+	t *testing.T
+	*discovery
+	mu           sync.Mutex
+	seen, params map[string]bool // calls, and parameters of calls
+}
+
+func (d *described) behind(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			d.t.Error(err)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		out := httptest.NewRecorder()
+		next.ServeHTTP(out, r)
+		if r.URL.Path != "/token" {
+			d.note(r, body, out)
+		}
+		for k, v := range out.Header() {
+			w.Header()[k] = v
+		}
+		w.WriteHeader(out.Code)
+		_, _ = w.Write(out.Body.Bytes())
+	})
+}
+
+func (d *described) note(r *http.Request, body []byte, out *httptest.ResponseRecorder) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	name, m := d.method(r)
+	if m == nil {
+		d.t.Errorf("there is no %s %s", r.Method, r.URL.Path)
+		return
+	}
+	if out.Code >= 300 {
+		return
+	}
+	d.seen[name] = true
+	for p := range r.URL.Query() {
+		d.params[name+" "+p] = true
+		if m.Parameters[p] == nil && d.Parameters[p] == nil {
+			d.t.Errorf("%s has no parameter %s", name, p)
+		}
+	}
+	parts := map[*schema][]byte{m.Response: out.Body.Bytes()}
+	if m.Request != nil {
+		parts[m.Request] = body
+	}
+	for s, text := range parts {
+		var v any
+		if err := json.Unmarshal(text, &v); err != nil {
+			d.t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, wrong := range d.check(name+" "+s.Ref, s, v) {
+			d.t.Error(wrong)
+		}
+	}
+}
+
 // TestDiscovery: each call and each answer of a node's life is as the vendor's own description has it: path, parameters, every field, type and word.
 func TestDiscovery(t *testing.T) {
 	t.Parallel()
-	d := readDiscovery(t)
-	var mu sync.Mutex
-	seen, params := map[string]int{}, map[string]bool{}
-	middle := func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/token" {
-				next.ServeHTTP(w, r)
-				return
-			}
-			body, err := io.ReadAll(r.Body)
-			if err != nil {
-				t.Error(err)
-			}
-			r.Body = io.NopCloser(bytes.NewReader(body))
-			out := httptest.NewRecorder()
-			next.ServeHTTP(out, r)
-			mu.Lock()
-			defer mu.Unlock()
-			name, m := d.method(r)
-			if m == nil {
-				t.Errorf("there is no %s %s", r.Method, r.URL.Path)
-			} else if out.Code < 300 {
-				seen[name]++
-				for p := range r.URL.Query() {
-					params[name+" "+p] = true
-					if m.Parameters[p] == nil && d.Parameters[p] == nil {
-						t.Errorf("%s has no parameter %s", name, p)
-					}
-				}
-				parts := map[*schema][]byte{m.Response: out.Body.Bytes()}
-				if m.Request != nil {
-					parts[m.Request] = body
-				}
-				for s, text := range parts {
-					var v any
-					if err := json.Unmarshal(text, &v); err != nil {
-						t.Errorf("%s: %v", name, err)
-						continue
-					}
-					for _, wrong := range d.check(name+" "+s.Ref, s, v) {
-						t.Error(wrong)
-					}
-				}
-			}
-			for k, v := range out.Header() {
-				w.Header()[k] = v
-			}
-			w.WriteHeader(out.Code)
-			_, _ = w.Write(out.Body.Bytes())
-		})
-	}
-	a := newAccountBehind(t, fakecloud.Options{Ends: time.Minute, Page: 2}, middle)
+	d := &described{t: t, discovery: readDiscovery(t), seen: map[string]bool{}, params: map[string]bool{}}
+	a := newAccountBehind(t, fakecloud.Options{Ends: time.Minute, Page: 2}, d.behind)
 	a.front.Slow = time.Second
 	p := a.open(t, cluster)
 	list := func() {
@@ -229,12 +241,12 @@ func TestDiscovery(t *testing.T) {
 	a.cloud.Advance(time.Hour / 2)
 	list()
 	for _, name := range []string{"instances.insert", "instances.delete", "instances.get", "instances.aggregatedList", "zoneOperations.wait", "globalOperations.aggregatedList", "machineTypes.aggregatedList"} {
-		if seen[name] == 0 {
-			t.Errorf("%s was not called: %v", name, seen)
+		if !d.seen[name] {
+			t.Errorf("%s was not called: %v", name, d.seen)
 		}
 	}
-	if !params["instances.insert requestId"] || !params["instances.aggregatedList pageToken"] {
-		t.Errorf("parameters: %v", params)
+	if !d.params["instances.insert requestId"] || !d.params["instances.aggregatedList pageToken"] {
+		t.Errorf("parameters: %v", d.params)
 	}
 	if wrong := d.check("x", &schema{Ref: "Instance"}, map[string]any{"status": "SLEEPING", "nosuch": 1.0, "id": "a"}); len(wrong) != 3 {
 		t.Errorf("the check finds %v", wrong)
