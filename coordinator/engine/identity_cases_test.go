@@ -117,6 +117,13 @@ func nodeCases() []permissionCase {
 		{"ReopenBackend", func(ctx context.Context, e *Engine, c Caller) error {
 			return missing(e.ReopenBackend(ctx, c, "none"))
 		}, adminOnly},
+		{"Discover", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.Discover(ctx, c, nil)
+			return err
+		}, adminOnly},
+		{"ResetHardware", func(ctx context.Context, e *Engine, c Caller) error {
+			return missing(e.ResetHardware(ctx, c, "none"))
+		}, adminOnly},
 		{"Launches", func(ctx context.Context, e *Engine, c Caller) error {
 			_, _, err := e.Launches(ctx, c, Page{})
 			return err
