@@ -14,6 +14,7 @@ type Backend struct {
 	account account
 	answers answers
 	report  dispatch.Report
+	boots   boots
 }
 
 // account is who our commands run as.

@@ -448,8 +448,21 @@ func TestOldProbesAreStopped(t *testing.T) {
 	f.jobs["1"] = &fakeJob{id: "1", state: "PENDING", reason: "JobHeldUser", submit: f.now() - 7200, comment: probe}
 	f.jobs["2"] = &fakeJob{id: "2", state: "PENDING", reason: "JobHeldUser", submit: f.now() - 60, comment: probe}
 	f.jobs["3"] = &fakeJob{id: "3", state: "PENDING", reason: "JobHeldUser", submit: f.now() - 7200, comment: dispatch.Ref{Job: "a", Submission: 1, Attempt: 1}.Mark("")}
-	f.new(t, f.options())
+	o := f.options()
+	o.CacheDir = t.TempDir()
+	f.new(t, o)
 	if f.jobs["1"].ends == 0 || f.jobs["2"].ends != 0 || f.jobs["3"].ends != 0 {
 		t.Errorf("stopped: %v, %v, %v", f.jobs["1"].ends, f.jobs["2"].ends, f.jobs["3"].ends)
+	}
+	// A controller that died has it again; the answers are cached by now, and no probe is needed.
+	*f.jobs["1"] = fakeJob{id: "1", state: "PENDING", reason: "JobHeldUser", submit: f.now() - 7200, comment: probe}
+	before := len(f.jobs)
+	if f.new(t, o); f.jobs["1"].ends == 0 || len(f.jobs) != before {
+		t.Errorf("with cached answers it is left: %+v", f.jobs["1"])
+	}
+	*f.jobs["1"] = fakeJob{id: "1", state: "PENDING", reason: "JobHeldUser", submit: f.now() - 7200, comment: probe}
+	o.ReadOnly = true
+	if f.new(t, o); f.jobs["1"].ends != 0 {
+		t.Error("a read-only backend stops it")
 	}
 }

@@ -230,6 +230,13 @@ func (f *fakeSlurm) sacct(argv []string) transport.Result {
 
 func (f *fakeSlurm) scontrol(argv []string) transport.Result {
 	switch argv[1] {
+	case "show":
+		var b strings.Builder
+		fmt.Fprintf(&b, "Configuration data as of %d\n", f.now())
+		for _, k := range slices.Sorted(maps.Keys(f.config)) {
+			fmt.Fprintf(&b, "%-23s = %s\n", k, f.config[k])
+		}
+		return exit(0, b.String(), "")
 	case "ping":
 		return exit(0, "Slurmctld(primary) at ctl is UP\n", "")
 	case "update":

@@ -122,7 +122,8 @@ func (b *Backend) remembered(ctx context.Context, op string, id dispatch.ObjectI
 		return row{}, nil, fmt.Errorf("cannot %s: %w: neither squeue nor accounting know it", op, dispatch.ErrNotFound)
 	}
 	r, pasts := lastObject(rows)
-	return r, pasts, nil
+	r, err = b.forgot(ctx, op, r)
+	return r, pasts, err
 }
 
 // lastObject is the newest of the jobs that had an id, with its earlier executions. Rows are in order of submission; the executions of one

@@ -195,6 +195,9 @@ func (p *preflight) answer(ctx context.Context) error {
 		p.answers.unbounded = fmt.Sprintf("AuthType %q has no known landing bound", v["AuthType"])
 	}
 	p.answers.killWait = v["KillWait"]
+	if !p.opt.ReadOnly {
+		p.removeOld(ctx)
+	}
 	id := identify(p.config, p.account.user)
 	cached, err := load(p.opt.CacheDir, id)
 	if err != nil {

@@ -12,8 +12,9 @@ import (
 
 const (
 	probeJob = "substrate-probe"
-	// oldProbe is the age of a probe that nobody can be working with any more: its preflight died.
-	oldProbe = time.Hour
+	// oldProbe is the age of a probe that nobody can be working with any more: its preflight died, or the controller did and has lost that
+	// the probe was stopped.
+	oldProbe = 10 * time.Minute
 	// forever stands for a MinJobAge of 0.
 	forever = 5 * time.Minute
 )
@@ -21,7 +22,6 @@ const (
 // probe submits a job behind the gate, tries holds on it, cancels it, and looks whether accounting tells of it. It never runs. lasting is
 // false when another probe might answer otherwise.
 func (p *preflight) probe(ctx context.Context) (lasting bool, err error) {
-	p.removeOld(ctx)
 	ref := dispatch.Ref{Job: probeJob, Submission: 1, Attempt: 1}
 	spec := dispatch.Spec{Ref: ref, Script: "#!/bin/sh\nexit 0\n", Nodes: 1, Walltime: time.Minute, Extra: p.opt.ProbeArgs}
 	var id dispatch.ObjectID
@@ -53,6 +53,9 @@ func (p *preflight) probe(ctx context.Context) (lasting bool, err error) {
 	}
 	var told bool
 	p.answers.history, told = p.probeHistory(ctx, id, ref)
+	if !told { // a controller that has died since may have it again
+		_ = p.Stop(ctx, id)
+	}
 	outcome := dispatch.StepPassed
 	if p.answers.history.Answer != dispatch.Yes {
 		outcome = dispatch.StepFailed

@@ -22,7 +22,9 @@ type row struct {
 	name     string
 	comment  string
 	history  bool // from sacct
-	raw      string
+	// forgotten: it had started, and the controller knows it no more.
+	forgotten bool
+	raw       string
 }
 
 // waitStatus is a program's end.

@@ -13,6 +13,9 @@ const launchSignal = 53
 
 // judge says what a row means. Words that are not listed are StateUnknown: releases add states, and none of them is a failure by default.
 func judge(r row, silent func(node string) bool) (dispatch.State, dispatch.Cause) {
+	if r.forgotten {
+		return dispatch.StateFailed, dispatch.CauseNodeLost // given up; nobody has seen how it ended
+	}
 	switch r.state {
 	case "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT", "EXPEDITING":
 		if r.history {
