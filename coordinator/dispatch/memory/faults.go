@@ -103,15 +103,16 @@ func (c *Cluster) Purge(id dispatch.ObjectID) error {
 
 // Forget has the system die and come back without what it had not written down: what was submitted within the time before it does not know,
 // gates that were opened within it are shut, and what has started since then has not. Nodes end what the system knows nothing of.
+// A history keeps what it was told: of what was submitted and had started it says, for ever, that it was given up.
 func (c *Cluster) Forget(within time.Duration) {
 	c.change(func() {
 		since := c.now.Add(-within)
 		c.objects = slices.DeleteFunc(c.objects, func(o *object) bool {
-			fresh := o.first.After(since)
-			if fresh {
-				delete(c.byID, o.id)
+			if !o.first.After(since) || c.givenUp(o) {
+				return false
 			}
-			return fresh
+			delete(c.byID, o.id)
+			return true
 		})
 		for _, o := range c.objects {
 			if o.gate && o.opened.After(since) && !o.over() {
@@ -119,6 +120,18 @@ func (c *Cluster) Forget(within time.Duration) {
 			}
 		}
 	})
+}
+
+// givenUp is what becomes of a forgotten object that the history has seen start; ok is false for any other.
+func (c *Cluster) givenUp(o *object) (ok bool) {
+	if c.options.History == HistoryNone || len(o.runs) == 0 {
+		return false
+	}
+	if e := o.runs[len(o.runs)-1]; !e.over {
+		e.over, e.ended, e.state, e.cause = true, c.now, dispatch.StateFailed, dispatch.CauseNodeLost
+		e.gone, o.ended = c.now, c.now
+	}
+	return true
 }
 
 // Nodes lists the nodes' names.

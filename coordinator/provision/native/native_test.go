@@ -407,6 +407,8 @@ func TestSystemForgets(t *testing.T) {
 	}{
 		"the opening of its gate": {busy: true, until: func(w *world) { _ = w.clock.Sleep(context.Background(), 3*time.Second) }, forget: 4 * time.Second, want: native.CauseExited},
 		"all of it":               {busy: true, until: func(*world) {}, forget: time.Minute, want: native.CauseNeverRan},
+		"all of it, which had started unseen": {until: func(w *world) { _ = w.clock.Sleep(context.Background(), time.Second) }, forget: time.Minute,
+			want: native.CauseLostStatus},
 		"that it had started": {until: func(w *world) {
 			w.turns(2, func() bool { return w.owner.runs[job].order.Running })
 		}, forget: 29 * time.Second, want: native.CauseLostStatus},
