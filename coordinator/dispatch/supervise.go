@@ -78,11 +78,12 @@ func NewSupervisor(b Backend, clock Clock, o SupervisorOptions, h Handle) (*Supe
 	return &Supervisor{backend: b, clock: clock, options: o, handle: h, decl: d, turn: make(chan struct{}, 1), tracks: map[ObjectID]Track{}}, nil
 }
 
-// Watch begins to follow an object, with what its owner already knew of it. For one that is followed it changes nothing.
+// Watch begins to follow an object, with what its owner already knew of it. For one that is followed it changes nothing,
+// unless that carried another mark: a system that has forgotten its last objects gives their ids again.
 func (s *Supervisor) Watch(t Track) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, followed := s.tracks[t.Object]; !followed {
+	if now, followed := s.tracks[t.Object]; !followed || now.Ref != (Ref{}) && t.Ref != (Ref{}) && now.Ref != t.Ref {
 		s.tracks[t.Object] = t
 	}
 }

@@ -112,6 +112,7 @@ func (c *Cluster) Forget(within time.Duration) {
 				return false
 			}
 			delete(c.byID, o.id)
+			c.last -= min(c.last, 1) // its number is given again
 			return true
 		})
 		for _, o := range c.objects {

@@ -211,6 +211,9 @@ func (p *Provisioner) open(ctx context.Context, op string, o dispatch.Observatio
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.unsure, p.launchOf(o.Ref))
+	if one := p.pilots[o.Object]; one != nil && one.other(o.Ref) {
+		delete(p.pilots, o.Object)
+	}
 	return p.see(o.Object, dispatch.Look{Observation: o}), nil
 }
 

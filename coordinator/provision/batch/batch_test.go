@@ -447,3 +447,28 @@ func TestReadOnlyOffersNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestNumbersAreGivenAgain: a pilot with the number of one that the system has forgotten is not taken for that.
+func TestNumbersAreGivenAgain(t *testing.T) {
+	s := newSite(t)
+	bare := memory.Slurm()
+	bare.History = memory.HistoryNone
+	s.system = memory.New(s.clock, bare)
+	s.restart()
+	first, err := s.launch("l1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.list()
+	s.system.Forget(time.Minute)
+	if i := s.list()["l1"]; i.State != provision.StateGone {
+		t.Fatalf("forgotten it is %+v", i)
+	}
+	second, err := s.launch("l2")
+	if err != nil || second.Handle != first.Handle || second.ID != "l2" || second.State == provision.StateGone || second.Failed != provision.FaultNone {
+		t.Errorf("launched again: %+v, %v", second, err)
+	}
+	if i := s.list()["l2"]; i.State != provision.StateRunning || i.Failed != provision.FaultNone {
+		t.Errorf("listed it is %+v", i)
+	}
+}

@@ -96,7 +96,7 @@ func (p *Provisioner) all(looks map[dispatch.ObjectID]dispatch.Look) []provision
 // see takes in a look at a pilot. The lock is held.
 func (p *Provisioner) see(id dispatch.ObjectID, look dispatch.Look) provision.Instance {
 	one := p.pilots[id]
-	if one == nil {
+	if one == nil || one.over() && one.other(look.Observation.Ref) {
 		one = &pilot{}
 		p.pilots[id] = one
 	}
@@ -113,6 +113,11 @@ func (p *Provisioner) see(id dispatch.ObjectID, look dispatch.Look) provision.In
 		one.ended = now
 	}
 	return p.instance(id, one)
+}
+
+// other reports whether a mark is another's. A system that has forgotten its last jobs gives their numbers again.
+func (one *pilot) other(ref dispatch.Ref) bool {
+	return ref != (dispatch.Ref{}) && one.track.Ref != (dispatch.Ref{}) && ref != one.track.Ref
 }
 
 // over reports whether a pilot is over for us: ended, given up with its node, or forgotten by the system.

@@ -214,12 +214,19 @@ func (d *Driver) steps(ctx context.Context) {
 		if r.busy {
 			continue
 		}
-		if t, ok := tracks[r.book.Object]; ok && r.watched {
+		t, ok := tracks[r.book.Object]
+		mine := !ok || t.Ref == r.track.Ref || r.track.Ref == (dispatch.Ref{})
+		switch {
+		case ok && r.watched && mine:
 			r.track = t
+		case ok && r.watched: // the system has forgotten it, and given its number to another
+			r.track, _ = dispatch.Fold(r.track, dispatch.Look{Observation: dispatch.Observation{Object: t.Object, Ref: t.Ref}}, now, d.decl)
 		}
 		switch over := r.done || r.gone.Load() && (r.book.Object == "" || r.watched && r.track.Last.State.Ended()); {
 		case over && r.gone.Load():
-			d.watch.Forget(r.book.Object)
+			if mine {
+				d.watch.Forget(r.book.Object)
+			}
 			delete(d.runs, id)
 			if r.book.Sent && r.book.Object == "" {
 				d.sweep = time.Time{} // a submission may have arrived
