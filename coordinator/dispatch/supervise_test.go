@@ -288,3 +288,20 @@ func TestSupervisorStops(t *testing.T) {
 		}
 	})
 }
+
+// TestWatchOfANumberGivenAgain: another's object under the id of one that is followed still is followed in its place; the same one is not begun anew.
+func TestWatchOfANumberGivenAgain(t *testing.T) {
+	s := supervisor(t, &system{}, 10*time.Second, nil)
+	first, second := Ref{Job: "a", Submission: 1, Attempt: 1}, Ref{Job: "b", Submission: 1, Attempt: 1}
+	s.Watch(Track{Object: "1", Ref: first, Phase: PhaseLost})
+	for _, c := range []struct{ watch, want Track }{
+		{Track{Object: "1", Ref: first}, Track{Object: "1", Ref: first, Phase: PhaseLost}},
+		{Track{Object: "1"}, Track{Object: "1", Ref: first, Phase: PhaseLost}},
+		{Track{Object: "1", Ref: second}, Track{Object: "1", Ref: second}},
+	} {
+		s.Watch(c.watch)
+		if got := s.Tracks()["1"]; got.Ref != c.want.Ref || got.Phase != c.want.Phase {
+			t.Errorf("watching %+v: %+v", c.watch, got)
+		}
+	}
+}
