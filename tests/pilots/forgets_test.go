@@ -13,10 +13,11 @@ func TestControllerForgets(t *testing.T) {
 	s := newSlurmWith(t, nativeSlurm+pilot[1:])
 	s.AwaitJob(2*time.Minute, s.start("first", runs("true")), "a", "finished") // the backend is open, its probe over
 	time.Sleep(8 * time.Second)                                                // and written down to have ended
-	for name, job := range map[string]string{
-		"handed":  runs("echo once"),
-		"piloted": `{command: [sh, -c, "echo once"], resource: {cpu: {cores: 2}, memory: {size: 100MiB}}, policy: {timeout: {execute: 5m}}}`,
+	for _, story := range []struct{ name, job string }{
+		{"handed", runs("echo once")},
+		{"piloted", `{command: [sh, -c, "echo once"], resource: {cpu: {cores: 2}, memory: {size: 100MiB}}, policy: {timeout: {execute: 5m}}}`},
 	} {
+		name, job := story.name, story.job
 		s.until(2*time.Minute, "nothing is left", s.empty)
 		s.slurm.Admin("scontrol", "update", "PartitionName=batch", "State=DOWN") // nothing starts
 		w := s.start(name, job)
@@ -24,7 +25,7 @@ func TestControllerForgets(t *testing.T) {
 		s.slurm.KillController()
 		s.slurm.StartController()
 		s.slurm.Admin("scontrol", "update", "PartitionName=batch", "State=UP")
-		s.AwaitJob(4*time.Minute, w, "a", "finished")
+		s.AwaitJob(6*time.Minute, w, "a", "finished")
 		if got := s.output(w); got != "once\n" {
 			t.Errorf("%s wrote %q", name, got)
 		}
