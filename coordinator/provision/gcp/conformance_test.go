@@ -114,7 +114,7 @@ func (a *account) open(t testing.TB, clusterID string) *Provisioner {
 	return p
 }
 
-// TestConformance: all that every provisioner must do, over the cloud's wire; with operations that are done at once, and with slow ones.
+// TestConformance: all that every provisioner must do, over the cloud's wire, with operations that are done at once.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	causes := map[provision.Fault]fakecloud.Cause{provision.FaultNoCapacity: fakecloud.NoCapacity, provision.FaultQuota: fakecloud.Quota,
