@@ -3,13 +3,12 @@ package aws
 import (
 	"errors"
 	"net/http"
-	"strconv"
-	"time"
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/smithy-go"
 
 	"substrate/coordinator/provision"
+	"substrate/coordinator/provision/cloud"
 )
 
 // faultOfCode is what EC2's codes mean here. Only those are listed that a call of this package can be answered with.
@@ -55,12 +54,6 @@ func aboutTime(code string) bool {
 	return false
 }
 
-// tolerated is how far clocks may be apart before EC2 refuses what is signed by them.
-const tolerated = 5 * time.Minute
-
-// unsaidPause is for how long nothing more is asked when EC2 was asked too often and does not say for how long: its buckets fill within seconds.
-const unsaidPause = 5 * time.Second
-
 func codeOf(err error) string {
 	var e smithy.APIError
 	if errors.As(err, &e) {
@@ -88,33 +81,17 @@ func (p *Provisioner) explain(op string, err error) error {
 	default:
 		fault = provision.FaultTransient
 	}
-	out := provision.Errorf(fault, op, "%s", said(err))
-	out.Err = &answer{text: out.Err.Error(), err: err}
+	out := provision.Errorf(fault, op, "%w", cloud.Answer(said(err), err))
 	switch {
 	case fault == provision.FaultThrottled:
-		out.After = unsaidPause
-		if s, err := strconv.Atoi(header.Get("Retry-After")); err == nil && s > 0 && s < 3600 {
-			out.After = time.Duration(s) * time.Second
-		}
+		cloud.Throttled(out, header)
 	case aboutTime(code):
-		theirs, err := http.ParseTime(header.Get("Date"))
-		if ahead := p.now().Sub(theirs); err == nil && (ahead > tolerated || ahead < -tolerated) {
-			skewed := provision.Errorf(provision.FaultClockSkew, op, "the clock here is %+.0f seconds off the provider's: %w", ahead.Seconds(), out.Err)
-			skewed.Hint = "set the coordinator's clock; its credentials may well be good"
+		if skewed := cloud.Skewed(op, out.Err, header, p.now()); skewed != nil {
 			return skewed
 		}
 	}
 	return out
 }
-
-// answer is an error with what matters of its text: the SDK's own carries ids of requests and each of its own layers.
-type answer struct {
-	text string
-	err  error
-}
-
-func (a *answer) Error() string { return a.text }
-func (a *answer) Unwrap() error { return a.err }
 
 func said(err error) string {
 	var e smithy.APIError

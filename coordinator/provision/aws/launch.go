@@ -135,7 +135,7 @@ func (p *Provisioner) used(ctx context.Context, op string, r provision.Request, 
 	}
 	if codeOf(cause) == tokenMismatch && p.now().Sub(r.Asked) < seenBy {
 		e := provision.Errorf(provision.FaultTransient, op, "its instance exists and cannot be seen yet: %w", p.explain(op, cause))
-		e.After = unsaidPause
+		e.After = cloud.UnsaidPause
 		return provision.Instance{}, e
 	}
 	return provision.Instance{}, provision.Errorf(provision.FaultInterrupted, op, "its instance is over and EC2 knows it no more: %w", p.explain(op, cause))
@@ -151,7 +151,7 @@ func (p *Provisioner) Release(ctx context.Context, h provision.Handle) error {
 		p.recent.Ending(h)
 	case provision.FaultOf(err) == provision.FaultNotFound && p.recent.Young(h, p.now()):
 		e := provision.Errorf(provision.FaultTransient, op, "it was launched moments ago and is not known everywhere yet: %w", err)
-		e.After = unsaidPause
+		e.After = cloud.UnsaidPause
 		return e
 	}
 	return err

@@ -3,15 +3,14 @@ package gcp
 import (
 	"errors"
 	"net/http"
-	"strconv"
 	"strings"
-	"time"
 
 	"cloud.google.com/go/auth"
 	"google.golang.org/api/compute/v1"
 	"google.golang.org/api/googleapi"
 
 	"substrate/coordinator/provision"
+	"substrate/coordinator/provision/cloud"
 )
 
 // faultOfReason is what the reason of a refused call means here, and its status where that tells more.
@@ -60,12 +59,6 @@ func faultOfCode(code string, status int64) provision.Fault {
 	return provision.FaultTransient
 }
 
-// tolerated is how far clocks may be apart before the vendor refuses what is signed by them.
-const tolerated = 5 * time.Minute
-
-// unsaidPause is for how long nothing more is asked when too much was asked and the cloud does not say for how long.
-const unsaidPause = 5 * time.Second
-
 // reasonOf is what the cloud calls a refusal, and its status: 0 when it has answered nothing.
 func reasonOf(err error) (status int, reason string) {
 	var no *googleapi.Error
@@ -100,13 +93,10 @@ func (p *Provisioner) explain(op string, err error) error {
 	if reason != "" {
 		text = reason + ": " + text
 	}
-	out := provision.Errorf(faultOfReason(status, reason), op, "%w", &answer{text, err})
+	out := provision.Errorf(faultOfReason(status, reason), op, "%w", cloud.Answer(text, err))
 	switch {
 	case out.Fault == provision.FaultThrottled:
-		out.After = unsaidPause
-		if s, err := strconv.Atoi(no.Header.Get("Retry-After")); err == nil && s > 0 && s < 3600 {
-			out.After = time.Duration(s) * time.Second
-		}
+		cloud.Throttled(out, no.Header)
 	case status == http.StatusUnauthorized:
 		return p.skewed(op, out, no.Header)
 	}
@@ -115,11 +105,10 @@ func (p *Provisioner) explain(op string, err error) error {
 
 // skewed is a refusal of credentials, or what makes them look wrong: by the vendor's date the clock here is.
 func (p *Provisioner) skewed(op string, refusal *provision.Error, header http.Header) error {
-	theirs, err := http.ParseTime(header.Get("Date"))
-	if ahead := p.now().Sub(theirs); err == nil && refusal.Fault == provision.FaultDenied && (ahead > tolerated || ahead < -tolerated) {
-		e := provision.Errorf(provision.FaultClockSkew, op, "the clock here is %+.0f seconds off the provider's: %w", ahead.Seconds(), refusal.Err)
-		e.Hint = "set the coordinator's clock; its credentials may well be good"
-		return e
+	if refusal.Fault == provision.FaultDenied {
+		if e := cloud.Skewed(op, refusal.Err, header, p.now()); e != nil {
+			return e
+		}
 	}
 	return refusal
 }
@@ -135,16 +124,7 @@ func failed(op string, o *compute.Operation) *provision.Error {
 	e := o.Error.Errors[0]
 	out := provision.Errorf(faultOfCode(e.Code, o.HttpErrorStatusCode), op, "%s: %s", e.Code, e.Message)
 	if out.Fault == provision.FaultThrottled {
-		out.After = unsaidPause
+		out.After = cloud.UnsaidPause
 	}
 	return out
 }
-
-// answer is an error with what matters of its text.
-type answer struct {
-	text string
-	err  error
-}
-
-func (a *answer) Error() string { return a.text }
-func (a *answer) Unwrap() error { return a.err }

@@ -222,7 +222,7 @@ func (p *Provisioner) Release(ctx context.Context, h provision.Handle) error {
 		return nil
 	case status == http.StatusNotFound && p.recent.Young(h, p.now()):
 		e := provision.Errorf(provision.FaultTransient, op, "it was launched moments ago and is not known everywhere yet: %w", err)
-		e.After = unsaidPause
+		e.After = cloud.UnsaidPause
 		return e
 	case status == http.StatusNotFound:
 		return provision.Errorf(provision.FaultNotFound, op, "%w", p.explain(op, err))

@@ -4,13 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/oracle/oci-go-sdk/v65/common"
 
 	"substrate/coordinator/provision"
+	"substrate/coordinator/provision/cloud"
 )
 
 const (
@@ -41,12 +40,6 @@ func faultOf(status int, code, message string) provision.Fault {
 	}
 	return provision.FaultTransient
 }
-
-// tolerated is how far clocks may be apart before the cloud refuses what is signed by them.
-const tolerated = 5 * time.Minute
-
-// unsaidPause is for how long nothing more is asked when too much was asked and the cloud does not say for how long.
-const unsaidPause = 5 * time.Second
 
 // refusalOf is the cloud's own answer in an error; nil when there is none.
 func refusalOf(err error) common.ServiceError {
@@ -80,7 +73,7 @@ func (p *Provisioner) explain(op string, err error, resp *http.Response) error {
 	if no == nil {
 		return provision.Errorf(provision.FaultTransient, op, "%w", err)
 	}
-	said := &answer{no.GetCode() + ": " + no.GetMessage(), err}
+	said := cloud.Answer(no.GetCode()+": "+no.GetMessage(), err)
 	out := provision.Errorf(faultOf(no.GetHTTPStatusCode(), no.GetCode(), no.GetMessage()), op, "%w", said)
 	header := http.Header{}
 	if resp != nil {
@@ -88,15 +81,9 @@ func (p *Provisioner) explain(op string, err error, resp *http.Response) error {
 	}
 	switch {
 	case out.Fault == provision.FaultThrottled:
-		out.After = unsaidPause
-		if s, err := strconv.Atoi(header.Get("Retry-After")); err == nil && s > 0 && s < 3600 {
-			out.After = time.Duration(s) * time.Second
-		}
+		cloud.Throttled(out, header)
 	case no.GetHTTPStatusCode() == http.StatusUnauthorized:
-		theirs, err := http.ParseTime(header.Get("Date"))
-		if ahead := p.now().Sub(theirs); err == nil && (ahead > tolerated || ahead < -tolerated) {
-			skewed := provision.Errorf(provision.FaultClockSkew, op, "the clock here is %+.0f seconds off the provider's: %w", ahead.Seconds(), said)
-			skewed.Hint = "set the coordinator's clock; its credentials may well be good"
+		if skewed := cloud.Skewed(op, said, header, p.now()); skewed != nil {
 			return skewed
 		}
 	case no.GetCode() == codeNotFound:
@@ -104,15 +91,6 @@ func (p *Provisioner) explain(op string, err error, resp *http.Response) error {
 	}
 	return out
 }
-
-// answer is an error with what matters of its text: the SDK's own is a page.
-type answer struct {
-	text string
-	err  error
-}
-
-func (a *answer) Error() string { return a.text }
-func (a *answer) Unwrap() error { return a.err }
 
 // tooMany is a list without an end.
 func tooMany(what string) error {

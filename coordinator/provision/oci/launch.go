@@ -142,7 +142,7 @@ func (p *Provisioner) used(ctx context.Context, op string, r provision.Request, 
 		return provision.Instance{}, p.explain(op, cause, nil)
 	}
 	e := provision.Errorf(provision.FaultTransient, op, "its instance exists and cannot be seen yet: %w", cause)
-	e.After = unsaidPause
+	e.After = cloud.UnsaidPause
 	return provision.Instance{}, e
 }
 
@@ -158,7 +158,7 @@ func (p *Provisioner) Release(ctx context.Context, h provision.Handle) error {
 		return nil
 	case code == codeNotFound && p.recent.Young(h, p.now()):
 		e := provision.Errorf(provision.FaultTransient, op, "it was launched moments ago and is not known everywhere yet: %w", p.explain(op, err, nil))
-		e.After = unsaidPause
+		e.After = cloud.UnsaidPause
 		return e
 	case code != codeNotFound && code != codeState:
 		return p.explain(op, err, out.RawResponse)
