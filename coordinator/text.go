@@ -99,3 +99,6 @@ func (r *Role) UnmarshalText(b []byte) error {
 	*r = Role(v)
 	return err
 }
+
+// ShellWord makes one word of a POSIX shell's of any text without NUL.
+func ShellWord(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"substrate/coordinator"
 	"substrate/proto/apiv1"
 )
 
@@ -147,7 +148,7 @@ func shellWord(s string) string {
 	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
 		return s
 	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return coordinator.ShellWord(s)
 }
 
 func (a *app) configGetCommand() *cobra.Command {

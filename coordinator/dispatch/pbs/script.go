@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"substrate/coordinator"
 	"substrate/coordinator/dispatch"
 )
 
@@ -42,9 +43,9 @@ func (b *Backend) script(spec dispatch.Spec) (string, error) {
 	if spec.Output != nil {
 		where = b.outputDir(spec.Ref)
 	}
-	fmt.Fprintf(&w, "o=%s\n%s", quote(where), countStarts)
+	fmt.Fprintf(&w, "o=%s\n%s", coordinator.ShellWord(where), countStarts)
 	for _, v := range []struct{ name, value string }{
-		{dispatch.EnvJob, quote(string(spec.Ref.Job))},
+		{dispatch.EnvJob, coordinator.ShellWord(string(spec.Ref.Job))},
 		{dispatch.EnvSubmission, fmt.Sprint(spec.Ref.Submission)},
 		{dispatch.EnvAttempt, fmt.Sprint(spec.Ref.Attempt)},
 		{dispatch.EnvExecution, `"$n"`},
@@ -64,9 +65,9 @@ func (b *Backend) script(spec dispatch.Spec) (string, error) {
 		}
 	}
 	if spec.Workdir != "" {
-		fmt.Fprintf(&w, "cd %s || fail 'cannot enter its directory'\n", quote(spec.Workdir))
+		fmt.Fprintf(&w, "cd %s || fail 'cannot enter its directory'\n", coordinator.ShellWord(spec.Workdir))
 	}
-	fmt.Fprintf(&w, "[ -x %s ] || fail 'its interpreter is not there'\n", quote(interpreter))
+	fmt.Fprintf(&w, "[ -x %s ] || fail 'its interpreter is not there'\n", coordinator.ShellWord(interpreter))
 	w.WriteString("s=$(mktemp \"${TMPDIR:-/tmp}/substrate.XXXXXXXXXX\") || fail 'cannot write its script'\n")
 	fmt.Fprintf(&w, "cat >\"$s\" <<'%s' || fail 'cannot write its script'\n%s", end, spec.Script)
 	if !strings.HasSuffix(spec.Script, "\n") {
@@ -77,11 +78,11 @@ func (b *Backend) script(spec dispatch.Spec) (string, error) {
 	w.WriteString("exec 9<\"$s\"\nrm -f \"$s\"\n")
 	w.WriteString("unset s o n " + markVariable + "\nunset -f fail\n")
 	for _, name := range slices.Sorted(maps.Keys(spec.Env)) {
-		fmt.Fprintf(&w, "export %s=%s\n", name, quote(spec.Env[name]))
+		fmt.Fprintf(&w, "export %s=%s\n", name, coordinator.ShellWord(spec.Env[name]))
 	}
-	w.WriteString("exec " + quote(interpreter))
+	w.WriteString("exec " + coordinator.ShellWord(interpreter))
 	if argument != "" {
-		w.WriteString(" " + quote(argument))
+		w.WriteString(" " + coordinator.ShellWord(argument))
 	}
 	w.WriteString(" /dev/fd/9\n")
 	if w.Len() > scriptLimit {
@@ -112,9 +113,6 @@ func terminator(script string) string {
 		}
 	}
 }
-
-// quote is text as one word of a POSIX shell.
-func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 // outputDir is where the executions of a submission write. Job ids may be longer than a file's name, and hold characters that none may have.
 func (b *Backend) outputDir(ref dispatch.Ref) string {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"substrate/coordinator"
 	"substrate/coordinator/dispatch"
 )
 
@@ -29,7 +30,7 @@ func (b *Backend) script(spec dispatch.Spec) (string, error) {
 	// What failed before the script began is told as Slurm tells that it could not start one.
 	fmt.Fprintf(&w, "fail() { echo \"substrate: $1\" >&2; kill -%d $$; exit 1; }\n", launchSignal)
 	for _, v := range []struct{ name, value string }{
-		{dispatch.EnvJob, quote(string(spec.Ref.Job))},
+		{dispatch.EnvJob, coordinator.ShellWord(string(spec.Ref.Job))},
 		{dispatch.EnvSubmission, fmt.Sprint(spec.Ref.Submission)},
 		{dispatch.EnvAttempt, fmt.Sprint(spec.Ref.Attempt)},
 		{dispatch.EnvExecution, `"${SLURM_RESTART_COUNT:-0}"`},
@@ -40,8 +41,8 @@ func (b *Backend) script(spec dispatch.Spec) (string, error) {
 	}
 	if spec.Output != nil {
 		dir := b.outputDir(spec.Ref)
-		fmt.Fprintf(&w, "o=%s/\"$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}\"\n", quote(dir))
-		fmt.Fprintf(&w, "(umask 077; mkdir -p %s) || fail 'cannot make the directory of its output'\n", quote(dir))
+		fmt.Fprintf(&w, "o=%s/\"$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}\"\n", coordinator.ShellWord(dir))
+		fmt.Fprintf(&w, "(umask 077; mkdir -p %s) || fail 'cannot make the directory of its output'\n", coordinator.ShellWord(dir))
 		// In a shell of its own: one that fails to redirect itself ends at once.
 		w.WriteString("(: >\"$o.out\") || fail 'cannot open its output'\nexec >\"$o.out\"\n")
 		if spec.Output.Merge {
@@ -51,7 +52,7 @@ func (b *Backend) script(spec dispatch.Spec) (string, error) {
 		}
 	}
 	if spec.Workdir != "" { // slurmd goes elsewhere when it cannot enter the directory, and starts the script all the same
-		fmt.Fprintf(&w, "cd %s || fail 'cannot enter its directory'\n", quote(spec.Workdir))
+		fmt.Fprintf(&w, "cd %s || fail 'cannot enter its directory'\n", coordinator.ShellWord(spec.Workdir))
 	}
 	w.WriteString("s=$(mktemp \"${TMPDIR:-/tmp}/substrate.XXXXXXXXXX\") || fail 'cannot write its script'\n")
 	fmt.Fprintf(&w, "cat >\"$s\" <<'%s' || fail 'cannot write its script'\n%s", end, spec.Script)
@@ -64,9 +65,9 @@ func (b *Backend) script(spec dispatch.Spec) (string, error) {
 	// The submission's host may have its configuration elsewhere; and commands of the script pass on what it exports.
 	w.WriteString("[ -e \"${SLURM_CONF:-}\" ] || unset SLURM_CONF\nunset s o SLURM_EXPORT_ENV\nunset -f fail\n")
 	w.WriteString(exports(spec.Env))
-	w.WriteString("exec " + quote(interpreter))
+	w.WriteString("exec " + coordinator.ShellWord(interpreter))
 	if argument != "" {
-		w.WriteString(" " + quote(argument))
+		w.WriteString(" " + coordinator.ShellWord(argument))
 	}
 	w.WriteString(" /dev/fd/9\n")
 	if w.Len() > scriptLimit {
@@ -83,7 +84,7 @@ func exports(env map[string]string) string {
 	var w strings.Builder
 	returns := false
 	for _, name := range slices.Sorted(maps.Keys(env)) {
-		text := quote(env[name])
+		text := coordinator.ShellWord(env[name])
 		if strings.Contains(text, "\r\n") {
 			if !returns {
 				w.WriteString(carriage + "=$(printf '\\r')\n")
@@ -121,9 +122,6 @@ func terminator(script string) string {
 		}
 	}
 }
-
-// quote is text as one word of a POSIX shell.
-func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 // outputDir is where the executions of a submission write. Job ids may be longer than a file's name, and differ in characters that
 // none may have.

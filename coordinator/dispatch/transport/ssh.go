@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"substrate/coordinator"
 	"substrate/coordinator/dispatch"
 )
 
@@ -288,17 +289,17 @@ func signalNumber(name string) int {
 // takes as they are. deadline is in milliseconds of the login node's clock.
 func remoteLine(c Command, deadline int64) (string, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, `l=$((%d-$(date +%%s%%3N))); [ "$l" -gt 0 ] || { echo %s >&2; exit %d; }; `, deadline, quote(tooLateText), tooLate)
+	fmt.Fprintf(&b, `l=$((%d-$(date +%%s%%3N))); [ "$l" -gt 0 ] || { echo %s >&2; exit %d; }; `, deadline, coordinator.ShellWord(tooLateText), tooLate)
 	b.WriteString("exec env -i")
 	for _, name := range append(cleanNames(), c.Keep...) {
 		fmt.Fprintf(&b, ` ${%[1]s+"%[1]s=$%[1]s"}`, name)
 	}
 	for _, e := range c.Env {
-		b.WriteString(" " + quote(e))
+		b.WriteString(" " + coordinator.ShellWord(e))
 	}
 	b.WriteString(` timeout -s KILL "$((l/1000)).$(printf %03d $((l%1000)))"`)
 	for _, a := range c.Argv {
-		b.WriteString(" " + quote(a))
+		b.WriteString(" " + coordinator.ShellWord(a))
 	}
 	line := `exec /bin/sh -c 'eval "$(printf %b "` + octal(b.String()) + `")"'`
 	if len(line) > 120<<10 {
@@ -306,9 +307,6 @@ func remoteLine(c Command, deadline int64) (string, error) {
 	}
 	return line, nil
 }
-
-// quote is text as one word of a POSIX shell.
-func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 // octal writes all but harmless characters as printf's %b reads them.
 func octal(text string) string {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"substrate/coordinator"
 	"substrate/coordinator/dispatch"
 	"substrate/coordinator/provision"
 	"substrate/coordinator/spec"
@@ -47,7 +48,7 @@ func (p *Provisioner) script(r provision.Request) string {
 	line("# A node of a Substrate cluster for as long as this job runs: an agent that joins as %s.", r.Boot.Node)
 	line("umask 077")
 	line("member() {")
-	line("  node=%s", quote(r.Boot.Node))
+	line("  node=%s", coordinator.ShellWord(r.Boot.Node))
 	if r.Nodes > 1 {
 		line(`  node=$node-${SLURM_PROCID:-${PBS_NODENUM:-0}}`)
 	}
@@ -57,7 +58,7 @@ func (p *Provisioner) script(r provision.Request) string {
 		more = " --run-as-caller"
 	}
 	line(`  %s run --coordinator %s --node "$node" --launch %s --state-dir "$dir" --join-within %s%s &`,
-		quote(p.opt.Pilot.Agent), quote(r.Boot.Coordinator), quote(string(r.ID)), p.opt.Pilot.JoinWithin, more)
+		coordinator.ShellWord(p.opt.Pilot.Agent), coordinator.ShellWord(r.Boot.Coordinator), coordinator.ShellWord(string(r.ID)), p.opt.Pilot.JoinWithin, more)
 	line("  agent=$!")
 	line("  trap 'kill -TERM $agent 2>/dev/null' TERM INT")
 	line("  wait $agent; code=$?")
@@ -65,7 +66,7 @@ func (p *Provisioner) script(r provision.Request) string {
 	line(`  rm -rf "$dir"`)
 	line("  exit $code")
 	line("}")
-	line("export SUBSTRATED_JOIN_TOKEN=%s", quote(r.Boot.Token))
+	line("export SUBSTRATED_JOIN_TOKEN=%s", coordinator.ShellWord(r.Boot.Token))
 	switch {
 	case r.Nodes <= 1:
 		line("member")
@@ -81,6 +82,3 @@ func (p *Provisioner) script(r provision.Request) string {
 	}
 	return b.String()
 }
-
-// quote makes one word of a shell's.
-func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

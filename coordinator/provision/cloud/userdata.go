@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"substrate/coordinator"
 	"substrate/coordinator/provision"
 )
 
@@ -17,19 +18,19 @@ func UserData(r provision.Request, a Agent) ([]byte, error) {
 	line("#!/bin/sh")
 	line("# A node of a Substrate cluster: %s.", strings.Map(printable, r.Boot.Node))
 	line("umask 077")
-	line("mkdir -p %s", Quote(a.StateDir))
-	line("SUBSTRATED_JOIN_TOKEN=%s", Quote(r.Boot.Token))
+	line("mkdir -p %s", coordinator.ShellWord(a.StateDir))
+	line("SUBSTRATED_JOIN_TOKEN=%s", coordinator.ShellWord(r.Boot.Token))
 	line("export SUBSTRATED_JOIN_TOKEN")
 	line("agent() {")
-	line("  %s run --coordinator %s --node %s --launch %s --state-dir %s --join-within %s", Quote(a.Program), Quote(r.Boot.Coordinator),
-		Quote(r.Boot.Node), Quote(string(r.ID)), Quote(a.StateDir), a.JoinWithin)
+	line("  %s run --coordinator %s --node %s --launch %s --state-dir %s --join-within %s", coordinator.ShellWord(a.Program), coordinator.ShellWord(r.Boot.Coordinator),
+		coordinator.ShellWord(r.Boot.Node), coordinator.ShellWord(string(r.ID)), coordinator.ShellWord(a.StateDir), a.JoinWithin)
 	line("}")
 	// An agent that has joined and is killed is started again: jobs of the node outlive it.
 	line("(")
 	line("  while agent; code=$?; [ $code -gt 128 ]; do sleep 2; done")
 	line("  echo \"substrated has ended with $code\"")
 	line("  sync; poweroff || shutdown -h now || poweroff -f")
-	line(") </dev/null >>%s 2>&1 &", Quote(a.StateDir+"/boot.log"))
+	line(") </dev/null >>%s 2>&1 &", coordinator.ShellWord(a.StateDir+"/boot.log"))
 	if b.Len() > MaxUserData {
 		return nil, fmt.Errorf("cannot make user data of launch %s: %d bytes, more than %d", r.ID, b.Len(), MaxUserData)
 	}
@@ -42,6 +43,3 @@ func printable(r rune) rune {
 	}
 	return r
 }
-
-// Quote makes one word of a shell's.
-func Quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -165,7 +165,7 @@ func script(j *coordinator.JobSpec) string {
 func quote(word string) string {
 	plain := strings.IndexFunc(word, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 	if plain && utf8.ValidString(word) {
-		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+		return coordinator.ShellWord(word)
 	}
 	var b strings.Builder
 	b.WriteString("$'")
