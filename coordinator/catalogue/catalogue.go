@@ -28,7 +28,13 @@ type Type struct {
 	Shortfall      *coordinator.Bytes // of Memory, as measured on such a node
 	Seen           *coordinator.Bytes // what such a node had, as it said itself
 	BareMetal      bool
-	UsageClasses   []string // on-demand, spot, capacity-block
+	UsageClasses   []string // on-demand, spot, capacity-block; empty: unknown
+	// Zones are those that have it, sorted; empty: unknown, or all of the place.
+	Zones []string
+	// Flexible: cores and memory are the buyer's to choose, and unknown before.
+	Flexible bool
+	// Ends is what the provider says of a type that it will give up, "" of others.
+	Ends string
 }
 
 // Catalogue knows the types of one cloud. It does not change.

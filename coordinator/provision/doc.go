@@ -22,6 +22,8 @@
 // question for all instances, or a few, never one for each. When the provider could not be asked for all of them, it is an error: what is missing
 // in a list counts as gone when it is missing in the next one too.
 //
+// Types, where a provisioner is a Typer, is all that the place has, or an error: a list with a part missing reads as types that are gone.
+//
 // Each error is a Fault, and what comes of each is the same for all providers.
 //
 // Package provisiontest is what every provisioner must do, as tests.

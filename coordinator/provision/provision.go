@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/catalogue"
 )
 
 // Provisioner launches and releases the nodes of one backend.
@@ -27,6 +28,16 @@ type Pacer interface{ Pace() time.Duration }
 
 // DefaultPace is short enough for a node's loss and long enough for a cloud's limits.
 const DefaultPace = 15 * time.Second
+
+// Typer tells of all instance types that the backend's place has, by name, as the provider tells of them now: nothing kept from before, and no
+// answer where a part of it is missing. A place is a region, a zone or a location: what the backend names, and all that it reaches where it names none.
+// What may not be launched by this account is left out, and what the provider does not say is nil.
+type Typer interface {
+	Types(ctx context.Context) ([]catalogue.Type, error)
+}
+
+// MostTypes bounds an answer of Types. The largest cloud has fewer than two thousand.
+const MostTypes = 20_000
 
 // Closer ends what a provisioner keeps open. Instances stay.
 type Closer interface{ Close() error }

@@ -31,6 +31,9 @@ type Account struct {
 	// Absent is of a type that the provider does not have.
 	Absent *coordinator.Definition
 
+	// Has are the names of all types that the provider has, in the order of names. A provisioner that is a Typer needs it.
+	Has func() []string
+
 	// Live is how many instances exist and cost something, as the provider knows, whoever they belong to.
 	Live func() int
 	// Boot is all that an instance can read of what it was launched with, decoded.
@@ -78,7 +81,7 @@ type check struct {
 // Run tests a provisioner.
 func Run(t *testing.T, h Harness) {
 	t.Helper()
-	all := slices.Concat(launchChecks(), releaseChecks(), listChecks(), offerChecks(), errorChecks(h.Faults))
+	all := slices.Concat(launchChecks(), releaseChecks(), listChecks(), offerChecks(), typeChecks(), errorChecks(h.Faults))
 	known := map[string]bool{}
 	for _, c := range all {
 		known[c.name] = true
