@@ -71,6 +71,11 @@ type Type struct {
 	Spot   bool   // can be had as such
 	Metal  bool
 	Price  float64 // USD per hour, 0: unknown
+	// Part: its GPUs are that part of one each; 0: whole ones.
+	Part float64
+	// Uncounted: the cloud says whose GPUs it has and not how many.
+	Uncounted bool
+	Ends      string // DEPRECATED, OBSOLETE: the cloud gives it up
 }
 
 // Machine boots something for instances. Boot returns when the machine is on, Halt when it is off; both may be called from any goroutine.
@@ -92,7 +97,8 @@ type Options struct {
 
 // Cloud is an account in one region.
 type Cloud struct {
-	opt Options
+	opt   Options
+	wares sync.RWMutex // guards opt.Types
 
 	mu        sync.Mutex
 	ahead     time.Duration
@@ -142,8 +148,27 @@ func (c *Cloud) Advance(d time.Duration) {
 	c.ahead += d
 }
 
+// SetTypes changes what the cloud has.
+func (c *Cloud) SetTypes(list []Type) {
+	c.wares.Lock()
+	defer c.wares.Unlock()
+	c.opt.Types = slices.Clone(list)
+}
+
+// Names are those of what the cloud has, sorted.
+func (c *Cloud) Names() []string {
+	var out []string
+	for _, t := range c.Types() {
+		out = append(out, t.Name)
+	}
+	slices.Sort(out)
+	return out
+}
+
 // Types lists what the cloud has, by name.
 func (c *Cloud) Types() []Type {
+	c.wares.RLock()
+	defer c.wares.RUnlock()
 	list := slices.Clone(c.opt.Types)
 	slices.SortFunc(list, func(a, b Type) int { return cmp.Compare(a.Name, b.Name) })
 	return list
@@ -151,6 +176,8 @@ func (c *Cloud) Types() []Type {
 
 // Type finds one.
 func (c *Cloud) Type(name string) (Type, bool) {
+	c.wares.RLock()
+	defer c.wares.RUnlock()
 	for _, t := range c.opt.Types {
 		if t.Name == name {
 			return t, true

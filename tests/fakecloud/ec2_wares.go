@@ -70,10 +70,13 @@ type (
 		MiB uint64 `xml:"sizeInMiB"`
 	}
 	gpu struct {
-		Name   string     `xml:"name"`
-		Maker  string     `xml:"manufacturer"`
-		Count  uint32     `xml:"count"`
-		Memory memoryInfo `xml:"memoryInfo"`
+		Name  string `xml:"name"`
+		Maker string `xml:"manufacturer"`
+		Count uint32 `xml:"count"`
+		// Logical and Part are of shares of a GPU.
+		Logical uint32     `xml:"logicalGpuCount,omitempty"`
+		Part    string     `xml:"gpuPartitionSize,omitempty"`
+		Memory  memoryInfo `xml:"memoryInfo"`
 	}
 	gpuInfo struct {
 		GPUs []gpu `xml:"gpus>item"`
@@ -234,8 +237,15 @@ func typeAnswer(t Type) instanceType {
 	if t.Spot {
 		out.Classes = append(out.Classes, "spot")
 	}
-	if t.GPUs > 0 {
-		out.GPU = &gpuInfo{[]gpu{{Name: t.GPU, Maker: "NVIDIA", Count: t.GPUs, Memory: memoryInfo{24576}}}}
+	if t.GPUs > 0 || t.Uncounted {
+		g := gpu{Name: t.GPU, Maker: "NVIDIA", Count: t.GPUs, Memory: memoryInfo{24576}}
+		switch {
+		case t.Uncounted:
+			g.Count = 0
+		case t.Part > 0:
+			g.Count, g.Logical, g.Part = 0, t.GPUs, fmt.Sprintf("%.3f", t.Part)
+		}
+		out.GPU = &gpuInfo{[]gpu{g}}
 	}
 	return out
 }

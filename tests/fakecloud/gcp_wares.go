@@ -219,6 +219,9 @@ func (g *GCP) types(filter, most, token string) (any, error) {
 		if w.GPUs > 0 {
 			t["accelerators"] = []any{map[string]any{"guestAcceleratorType": w.GPU, "guestAcceleratorCount": w.GPUs}}
 		}
+		if w.Ends != "" {
+			t["deprecated"] = map[string]any{"state": w.Ends}
+		}
 		scoped[w.zone] = append(scoped[w.zone], t)
 	}
 	return g.aggregated("compute#machineTypeAggregatedList", "machineTypes", scoped, next), nil

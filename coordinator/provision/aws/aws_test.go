@@ -294,10 +294,13 @@ func TestOffers(t *testing.T) {
 		d.ID, d.Spec, d.CostPerHour = coordinator.DefinitionID(id), s, cost
 		return d
 	}
-	own, listed := 0.05, 0.085
+	own, listed, nothing := 0.05, 0.085, 0.0
+	fromCatalogue := func(d coordinator.Definition) coordinator.Definition { d.CostListed = true; return d }
 	defs := []coordinator.Definition{
-		with("plain", "c5.large", func(*spec.AWS) {}, &listed), with("own price", "c5.large", func(*spec.AWS) {}, &own),
-		with("spot", "c5.large", func(s *spec.AWS) { s.Spot = true }, &listed), with("zoned spot", "c5.large", func(s *spec.AWS) { s.Spot, s.Zone = true, "us-east-1c" }, &listed),
+		fromCatalogue(with("plain", "c5.large", func(*spec.AWS) {}, &listed)), with("as listed", "c5.large", func(s *spec.AWS) { s.Spot = true }, &listed),
+		with("free", "c5.large", func(*spec.AWS) {}, &nothing), with("own price", "c5.large", func(*spec.AWS) {}, &own),
+		fromCatalogue(with("spot", "c5.large", func(s *spec.AWS) { s.Spot = true }, &listed)),
+		fromCatalogue(with("zoned spot", "c5.large", func(s *spec.AWS) { s.Spot, s.Zone = true, "us-east-1c" }, &listed)),
 		with("new type", "z99.large", func(*spec.AWS) {}, nil), with("no image", "c5.large", func(s *spec.AWS) { s.ImageID = "" }, nil),
 		with("other region", "c5.large", func(s *spec.AWS) { s.Region = "eu-west-1" }, nil), with("other zone", "c5.large", func(s *spec.AWS) { s.Zone = "us-east-1f" }, nil),
 		with("absent", "p5.48xlarge", func(*spec.AWS) {}, nil), with("metal", "c5.metal", func(*spec.AWS) {}, nil),
@@ -314,14 +317,14 @@ func TestOffers(t *testing.T) {
 		}
 		got = append(got, fmt.Sprintf("%s %t %s %s", o.Definition, o.Available, price, o.Why))
 	}
-	want := []string{"plain true 0.0850 ", "own price true 0.0500 ", "spot true 0.0283 ", "zoned spot true 0.0312 ", "new type true ? ",
+	want := []string{"plain true 0.0850 ", "as listed true 0.0850 ", "free true 0.0000 ", "own price true 0.0500 ", "spot true 0.0283 ", "zoned spot true 0.0312 ", "new type true ? ",
 		"no image false 0.0850 its provisionerSpec names no imageId to boot from",
 		"other region false 0.0850 it is about region eu-west-1 and its backend about us-east-1: give it a backend of its region",
 		"other zone false 0.0850 zone us-east-1f has no c5.large", "absent false 55.0400 region us-east-1 has no p5.48xlarge", "metal true 4.0800 "}
 	if !slices.Equal(got, want) {
 		t.Errorf("offers are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if h := offers[4].Hardware; h == nil || h.Cores != 2 || h.Threads != 4 || !h.Estimated || h.Memory >= 16<<30 || h.Devices[coordinator.DeviceNVIDIA] != 2 {
+	if h := offers[6].Hardware; h == nil || h.Cores != 2 || h.Threads != 4 || !h.Estimated || h.Memory >= 16<<30 || h.Devices[coordinator.DeviceNVIDIA] != 2 {
 		t.Errorf("the hardware of a type that is newer than the catalogue is %+v", h)
 	}
 	asked := a.cloud.Calls(fakecloud.OpTypes)
@@ -338,7 +341,7 @@ func TestOffers(t *testing.T) {
 	for range 12 {
 		a.cloud.Fail(fakecloud.OpTypes, fakecloud.Fault{Refuse: fakecloud.Denied})
 	}
-	if offers, err := p.Offers(t.Context(), defs); err != nil || !offers[0].Available || offers[2].CostPerHour != nil {
+	if offers, err := p.Offers(t.Context(), defs); err != nil || !offers[0].Available || offers[4].CostPerHour != nil {
 		t.Errorf("when nothing more can be asked: %+v, %v", offers, err)
 	}
 }

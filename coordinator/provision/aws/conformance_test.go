@@ -86,7 +86,7 @@ func TestConformance(t *testing.T) {
 		return provisiontest.Account{
 			Open:        func(t testing.TB, cluster string) provision.Provisioner { return a.open(t, cluster) },
 			Definitions: [2]coordinator.Definition{definition("c5.large", false), definition("c5.metal", false)}, Spot: &spot, Absent: &absent,
-			Live: c.Live, Page: c.Page(), Pass: c.Advance,
+			Has: c.Names, Live: c.Live, Page: c.Page(), Pass: c.Advance,
 			Boot:    func(h provision.Handle) string { i, _ := c.Instance(string(h)); return string(i.UserData) },
 			Visible: func(h provision.Handle) string { i, _ := c.Instance(string(h)); return fmt.Sprint(i.Tags, i.Token) },
 			Stray: func(clusterID string) provision.Handle {

@@ -1,7 +1,6 @@
 package aws
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -110,11 +109,11 @@ func (p *Provisioner) offer(d *coordinator.Definition, m *market) provision.Offe
 	return o
 }
 
-// cost is the configuration's where that says something of its own, else what the cloud asks; nil is unknown. The configuration takes the
-// catalogue's price for a type without one, which is right for its region and for on-demand alone.
+// cost is the configuration's own where it says one, else what the cloud asks; nil is unknown. What the configuration has from the catalogue
+// is a price of one region and on demand.
 func (p *Provisioner) cost(d *coordinator.Definition, s spec.AWS, typ catalogue.Type, m *market) *float64 {
-	if own := d.CostPerHour; own != nil && *own > 0 && (typ.CostPerHour == nil || *own != *typ.CostPerHour) {
-		return own
+	if d.CostPerHour != nil && !d.CostListed {
+		return d.CostPerHour
 	}
 	if !s.Spot {
 		if p.region != priceRegion {
@@ -141,24 +140,13 @@ func (p *Provisioner) askZones(ctx context.Context, m *market) error {
 	if m.zones != nil && p.now().Sub(m.zoned) < offeringsFor {
 		return nil
 	}
-	zones := map[string][]string{}
-	pages := ec2.NewDescribeInstanceTypeOfferingsPaginator(p.ec2, &ec2.DescribeInstanceTypeOfferingsInput{
-		LocationType: types.LocationTypeAvailabilityZone, MaxResults: aws.Int32(pageSize)})
-	for n := 0; pages.HasMorePages() && n < mostPages; n++ {
-		page, err := pages.NextPage(ctx)
-		if err != nil && m.zones != nil {
-			p.opt.Log.Warn("cannot ask which instance types there are; what was heard before counts", "asked", m.zoned, "err", err)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for _, o := range page.InstanceTypeOfferings {
-			zones[string(o.InstanceType)] = append(zones[string(o.InstanceType)], aws.ToString(o.Location))
-		}
-	}
-	for _, list := range zones {
-		slices.Sort(list)
+	zones, err := p.describeOfferings(ctx)
+	switch {
+	case err != nil && m.zones != nil:
+		p.opt.Log.Warn("cannot ask which instance types there are; what was heard before counts", "asked", m.zoned, "err", err)
+		return nil
+	case err != nil:
+		return err
 	}
 	m.zones, m.zoned = zones, p.now()
 	return nil
@@ -177,60 +165,16 @@ func (p *Provisioner) askTypes(ctx context.Context, m *market, wanted map[string
 	}
 	m.typed = p.now()
 	for names := range slices.Chunk(slices.Sorted(maps.Keys(missing)), filterValues) {
-		pages := ec2.NewDescribeInstanceTypesPaginator(p.ec2, &ec2.DescribeInstanceTypesInput{
-			Filters: []types.Filter{{Name: aws.String("instance-type"), Values: names}}})
-		for n := 0; pages.HasMorePages() && n < mostPages; n++ {
-			page, err := pages.NextPage(ctx)
-			if err != nil {
-				p.opt.Log.Warn("cannot ask about instance types", "types", len(names), "err", err)
-				break
-			}
-			for i := range page.InstanceTypes {
-				t := typeOf(&page.InstanceTypes[i])
-				found[t.Name] = t
-			}
+		list, err := p.describeTypes(ctx, names)
+		if err != nil {
+			p.opt.Log.Warn("cannot ask about instance types", "types", len(names), "err", err)
+			continue
+		}
+		for _, t := range list {
+			found[t.Name] = t
 		}
 	}
 	m.types = found
-}
-
-// typeOf is a type as the catalogue would have it. The names of GPUs are the vendor's and no device's: they are left out.
-func typeOf(t *types.InstanceTypeInfo) catalogue.Type {
-	out := catalogue.Type{Name: string(t.InstanceType), BareMetal: aws.ToBool(t.BareMetal)}
-	count := func(n *int32) *uint32 {
-		if n == nil || *n < 0 {
-			return nil
-		}
-		u := uint32(*n)
-		return &u
-	}
-	if v := t.VCpuInfo; v != nil {
-		out.VCPUs, out.Cores, out.ThreadsPerCore = count(v.DefaultVCpus), count(v.DefaultCores), count(v.DefaultThreadsPerCore)
-	}
-	if mem := t.MemoryInfo; mem != nil && mem.SizeInMiB != nil && *mem.SizeInMiB > 0 {
-		b := coordinator.Bytes(*mem.SizeInMiB) << 20
-		out.Memory = &b
-	}
-	if c := t.ProcessorInfo; c != nil {
-		for _, a := range c.SupportedArchitectures {
-			switch a {
-			case types.ArchitectureTypeX8664, types.ArchitectureTypeX8664Mac:
-				out.Arch = "amd64"
-			case types.ArchitectureTypeArm64, types.ArchitectureTypeArm64Mac:
-				out.Arch = cmp.Or(out.Arch, "arm64")
-			}
-		}
-	}
-	if g := t.GpuInfo; g != nil && len(g.Gpus) == 1 {
-		out.GPUVendor = aws.ToString(g.Gpus[0].Manufacturer)
-		if n := count(g.Gpus[0].Count); n != nil && *n > 0 { // 0 with memory is a share of one: nobody knows before a node reports
-			out.GPUs = n
-		}
-	}
-	for _, class := range t.SupportedUsageClasses {
-		out.UsageClasses = append(out.UsageClasses, string(class))
-	}
-	return out
 }
 
 // askPrices asks what spot instances cost now. A price that cannot be had is unknown, which is not nothing.

@@ -130,7 +130,7 @@ func TestConformance(t *testing.T) {
 		return provisiontest.Account{
 			Open:        func(t testing.TB, cluster string) provision.Provisioner { return a.open(t, cluster) },
 			Definitions: [2]coordinator.Definition{definition(plain, false), definition(gpus, false)}, Spot: &spot, Absent: &absent,
-			Live: c.Live, Page: c.Page(), Pass: c.Advance,
+			Has: c.Names, Live: c.Live, Page: c.Page(), Pass: c.Advance,
 			Boot:    func(h provision.Handle) string { return string(find(h).UserData) },
 			Visible: func(h provision.Handle) string { i := find(h); return fmt.Sprint(i.Tags, i.ID) },
 			Stray: func(clusterID string) provision.Handle {

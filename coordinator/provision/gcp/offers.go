@@ -101,26 +101,11 @@ func (p *Provisioner) askTypes(ctx context.Context, names []string) ([]*compute.
 		for _, name := range part {
 			filters = append(filters, fmt.Sprintf("(name = %q)", name))
 		}
-		call := p.machineTypes.AggregatedList(p.project).Filter(strings.Join(filters, " OR ")).MaxResults(pageSize).Context(ctx)
-		for n := 0; ; n++ {
-			if n >= mostPages {
-				return nil, fmt.Errorf("cannot list machine types: more than %d pages", mostPages)
-			}
-			page, err := call.Do()
-			if err != nil {
-				return nil, err
-			}
-			for _, scoped := range page.Items {
-				for _, t := range scoped.MachineTypes {
-					t.Zone = last(t.Zone)
-					out = append(out, t)
-				}
-			}
-			if page.NextPageToken == "" {
-				break
-			}
-			call = call.PageToken(page.NextPageToken)
+		found, err := p.listTypes(ctx, strings.Join(filters, " OR "))
+		if err != nil {
+			return nil, err
 		}
+		out = append(out, found...)
 	}
 	return out, nil
 }
@@ -154,8 +139,8 @@ func (p *Provisioner) offer(d *coordinator.Definition, m *market) provision.Offe
 	if !ok {
 		return no(p.now().Add(configured), "the definition is not of kind gcp")
 	}
-	if own := d.CostPerHour; own != nil && *own > 0 { // the cloud itself names no prices here
-		o.CostPerHour = own
+	if !d.CostListed { // the cloud itself names no prices here
+		o.CostPerHour = d.CostPerHour
 	}
 	if metal(s.MachineType) {
 		o.Launch = metalStart

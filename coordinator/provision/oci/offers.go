@@ -132,8 +132,8 @@ func (p *Provisioner) offer(d *coordinator.Definition, m *market) provision.Offe
 	if !ok {
 		return no(p.now().Add(configured), "the definition is not of kind oci")
 	}
-	if own := d.CostPerHour; own != nil && *own > 0 { // the cloud itself names no prices here
-		o.CostPerHour = own
+	if !d.CostListed { // the cloud itself names no prices here
+		o.CostPerHour = d.CostPerHour
 	}
 	if metal(s.Shape) {
 		o.Launch = metalStart
