@@ -240,6 +240,10 @@ func (c *connection) discoverHardware() rpc[*apiv1.DiscoverHardwareRequest, *api
 	return c.nodes.DiscoverHardware
 }
 
+func (c *connection) resumeDefinition() rpc[*apiv1.ResumeDefinitionRequest, *apiv1.ResumeDefinitionResponse] {
+	return c.nodes.ResumeDefinition
+}
+
 func (c *connection) resetHardware() rpc[*apiv1.ResetHardwareRequest, *apiv1.ResetHardwareResponse] {
 	return c.nodes.ResetHardware
 }

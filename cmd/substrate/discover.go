@@ -68,6 +68,21 @@ func (a *app) resetResourceCommand() *cobra.Command {
 	}
 }
 
+func (a *app) resumeDefinitionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "resume ID", Short: "Have nodes of a definition launched again whose launches failed", Args: cobra.ExactArgs(1),
+		Long: "Have nodes of a definition launched again whose launches failed: at once, where it would rest for some time, and at all, where\n" +
+			"three in a row ran at the provider and never joined, so that it is protected. `substrate node provisioner list` shows which are.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, err := invoke(cmd.Context(), a, "resuming the definition", callTimeout, (*connection).resumeDefinition, &apiv1.ResumeDefinitionRequest{Definition: args[0]})
+			if err == nil {
+				a.warn("nodes of %s are launched again when work waits for them", args[0])
+			}
+			return err
+		},
+	}
+}
+
 // knownBy says who says what a node of a definition has, and how old that is.
 func knownBy(d *apiv1.Definition) string {
 	source := d.GetHardwareSource()

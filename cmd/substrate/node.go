@@ -23,7 +23,7 @@ func (a *app) nodeCommand() *cobra.Command {
 	}, a.listDefinitions), &cobra.Command{
 		Use: "describe ID", Short: "Show one definition", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.describeDefinition(cmd.Context(), args[0]) },
-	}, a.discoverCommand(), a.resetResourceCommand(), a.watchable(&cobra.Command{
+	}, a.discoverCommand(), a.resetResourceCommand(), a.resumeDefinitionCommand(), a.watchable(&cobra.Command{
 		Use: "instances", Short: "List the nodes that are launched: coming, up, and on their way out", Args: cobra.NoArgs,
 	}, a.listLaunches))
 	tokens := &cobra.Command{Use: "join-token", Short: "Tokens that let machines join"}

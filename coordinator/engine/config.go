@@ -252,6 +252,7 @@ func (t *tx) setConfig(active *activeConfig, rev ConfigRevision, in SetConfig, f
 	s.admission++
 	s.changedAll()
 	s.reprice()
+	t.forgetUnjoined()
 	t.autoDiscover()
 	t.then(func(int64) {
 		for _, n := range s.nodes {

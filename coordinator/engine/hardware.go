@@ -95,7 +95,11 @@ func (s *state) addReport(r *catalogue.Report) {
 func (t *tx) takeReport(n *node) {
 	s := t.state
 	l := s.launchOf(n)
-	if l == nil || l.isSlot() || !n.known || l.record.Type.Type == "" {
+	if l == nil || l.isSlot() || !n.known {
+		return
+	}
+	t.unprotect(l.record.Definition)
+	if l.record.Type.Type == "" {
 		return
 	}
 	next := catalogue.Report{Key: l.record.Type, Arch: n.facts.CPU.Arch, Cores: n.capacity.Cores, Threads: n.capacity.Threads, Memory: n.capacity.Memory,

@@ -121,6 +121,9 @@ func nodeCases() []permissionCase {
 			_, err := e.Discover(ctx, c, nil)
 			return err
 		}, adminOnly},
+		{"ResumeDefinition", func(ctx context.Context, e *Engine, c Caller) error {
+			return missing(e.ResumeDefinition(ctx, c, "none"))
+		}, adminOnly},
 		{"ResetHardware", func(ctx context.Context, e *Engine, c Caller) error {
 			return missing(e.ResetHardware(ctx, c, "none"))
 		}, adminOnly},

@@ -40,6 +40,7 @@ const (
 	prefixLaunch      = "launch/"
 	prefixDiscovery   = "discovery/" // types to be looked at
 	prefixHardware    = "hardware/"  // what nodes of a type have reported, kept when they are gone
+	prefixUnjoined    = "unjoined/"  // unjoined/<definition>: its launches that never joined
 	prefixEvent       = "event/"
 
 	keyFederate      = "federation/federate"   // whom this cluster belongs to

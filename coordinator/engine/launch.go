@@ -20,6 +20,7 @@ type launch struct {
 	record  launchRecord
 	state   provision.State
 	detail  string
+	console string    // a command that shows what its instance wrote
 	trouble string    // of the last call
 	next    time.Time // of the next call
 	tries   int
@@ -160,6 +161,9 @@ func (t *tx) giveUp(l *launch, why string, failed provision.Fault) {
 	if failed != provision.FaultNone {
 		t.launchFailed(l, why, failed)
 	}
+	if failed == provision.FaultUnreachable {
+		t.neverJoined(l, why)
+	}
 	for _, key := range l.keys()[min(len(l.arrived), len(l.keys())):] {
 		t.state.dropComing(key)
 	}
@@ -230,7 +234,11 @@ func (t *tx) launchOver(l *launch, why string, kind provision.Fault) {
 		t.spend(l)
 	}
 	if l.record.Release == "" && len(l.arrived) == 0 {
+		kind = l.cause(kind)
 		t.launchFailed(l, why, cmp.Or(kind, provision.FaultTransient))
+		if kind == provision.FaultUnreachable {
+			t.neverJoined(l, why)
+		}
 	}
 	t.discoveryOver(l, why)
 	t.delete(launchKey(l.record.ID))
@@ -357,7 +365,7 @@ func (s *state) tellOffers() {
 		offer := sched.Offer{
 			Definition: d.ID, MaxNodes: d.MaxNodes, IdleTimeout: idleTimeout(d), TTL: d.TTL, TTLBuffer: d.TTLBuffer, Launch: o.Launch,
 			Node:             launchedNode(d.ID, hardware),
-			UnavailableUntil: o.until, Why: o.why,
+			UnavailableUntil: o.until, Why: o.why, Stopped: s.protected(d),
 		}
 		if spec.Native(d) {
 			offer.TTL, offer.TTLBuffer = 0, 0 // each job has its own end

@@ -91,9 +91,9 @@ func (l *launch) listedSince(began time.Time) bool { return began.Sub(l.record.A
 
 // observe takes over how an instance is.
 func (t *tx) observe(l *launch, inst provision.Instance) {
-	l.state, l.detail = inst.State, inst.Detail
+	l.state, l.detail, l.console = inst.State, inst.Detail, cmp.Or(inst.Console, l.console)
 	if inst.Failed != provision.FaultNone && len(l.record.Joined) == 0 {
-		t.giveUp(l, cmp.Or(inst.Detail, "it can never start"), inst.Failed)
+		t.giveUp(l, cmp.Or(inst.Detail, "it can never start"), l.cause(inst.Failed))
 	}
 	running, ends := inst.Running.UTC(), inst.Ends.UTC()
 	if inst.State == provision.StateRunning && running.IsZero() && l.record.Running.IsZero() {

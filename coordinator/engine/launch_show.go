@@ -209,6 +209,9 @@ func (s *state) offerTrouble(e *Engine, d *coordinator.Definition) string {
 	if why := e.provisioners.troubleOf(s.backendOf(d)); why != "" {
 		parts = append(parts, why)
 	}
+	if why := s.protected(d); why != "" {
+		parts = append(parts, why)
+	}
 	if o := s.offers[d.ID]; o == nil {
 		parts = append(parts, "its backend has not answered yet")
 	} else if s.now().Before(o.until) {

@@ -65,6 +65,7 @@ func (e *Engine) newState() (*state, error) {
 		reservations: map[sched.ReservationID]*reservation{}, reservationKeys: map[string]sched.ReservationID{},
 		windows: map[string]*window{}, windowKeys: map[string]string{},
 		launches: map[provision.LaunchID]*launch{}, offers: map[coordinator.DefinitionID]*offer{}, reports: map[catalogue.Key][]*catalogue.Report{}, discoveries: map[string]*discoveryRecord{},
+		unjoined:   map[coordinator.DefinitionID]*unjoinedRecord{},
 		federation: newFederationState(), kinds: e.opt.Provisioners.Kinds,
 	}, nil
 }
@@ -233,6 +234,7 @@ func (e *Engine) loadNodes(ctx context.Context, s *state) error {
 func (e *Engine) loadReports(ctx context.Context, s *state) error {
 	return errors.Join(e.getJSON(ctx, keySpent, &s.spent),
 		each(ctx, e, prefixDiscovery, func(id string, rec discoveryRecord) error { s.discoveries[id] = &rec; return nil }),
+		each(ctx, e, prefixUnjoined, func(_ string, rec unjoinedRecord) error { s.unjoined[rec.Definition] = &rec; return nil }),
 		each(ctx, e, prefixHardware, func(_ string, r catalogue.Report) error { s.addReport(&r); return nil }))
 }
 

@@ -55,6 +55,7 @@ type state struct {
 	launches         map[provision.LaunchID]*launch           // of nodes that are coming, up, or given up
 	offers           map[coordinator.DefinitionID]*offer      // as last heard from the backends
 	discoveries      map[string]*discoveryRecord              // by keyID
+	unjoined         map[coordinator.DefinitionID]*unjoinedRecord
 	spent            discoverySpent
 	reports          map[catalogue.Key][]*catalogue.Report // of launched nodes, by architecture
 

@@ -127,6 +127,8 @@ type Instance struct {
 	Running  time.Time // since when
 	Ends     time.Time // when the provider ends it at the latest; zero: not known
 	Failed   Fault     // why it is gone or ending though nobody asked, FaultNone when it was asked for or is over as it should be
+	// Console is a command by which a person sees what the machine wrote while it booted, "" where there is none.
+	Console string
 	// Incomplete: it exists and will not start before Launch is called again.
 	Incomplete bool
 }

@@ -252,6 +252,9 @@ func (p *provision) room(def *definition, sh *shape, own []*arrival, want int) [
 
 // refuse says why no nodes are launched, "" if they may be.
 func (p *provision) refuse(o *Offer, def *definition, sh *shape, missing int) string {
+	if o.Stopped != "" {
+		return fmt.Sprintf("definition %s is %s", def.id, o.Stopped)
+	}
 	now := p.s.c.now
 	if until := since(o.UnavailableUntil); !o.UnavailableUntil.IsZero() && until > now {
 		p.s.review = min(p.s.review, until)

@@ -20,6 +20,8 @@ type Offer struct {
 	// UnavailableUntil is when it is worth asking again, after the provider had no capacity, and Why in what words it said so.
 	UnavailableUntil time.Time
 	Why              string
+	// Stopped is why none is launched until an offer says otherwise, "" when they may be.
+	Stopped string
 }
 
 // Launch asks for one node, and while that is coming stands for it. Its key follows from the need and from nothing else: a decision about the

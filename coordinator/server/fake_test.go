@@ -56,6 +56,7 @@ type fakeEngine struct {
 	revokeNodeFunc          func(context.Context, engine.Caller, coordinator.NodeID, string) (engine.NodeView, error)
 	discoverFunc            func(context.Context, engine.Caller, []coordinator.DefinitionID) ([]engine.DiscoveryView, error)
 	resetHardwareFunc       func(context.Context, engine.Caller, coordinator.DefinitionID) error
+	resumeDefinitionFunc    func(context.Context, engine.Caller, coordinator.DefinitionID) error
 	removeNodeFunc          func(context.Context, engine.Caller, coordinator.NodeID, string, bool) error
 	deleteGroupFunc         func(context.Context, engine.Caller, string, string) error
 	useGroupFunc            func(context.Context, engine.Caller, string) (engine.UserView, error)
@@ -479,6 +480,13 @@ func (f *fakeEngine) Discover(a0 context.Context, a1 engine.Caller, a2 []coordin
 		return nil, unset("Discover")
 	}
 	return f.discoverFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) ResumeDefinition(a0 context.Context, a1 engine.Caller, a2 coordinator.DefinitionID) error {
+	if f.resumeDefinitionFunc == nil {
+		return unset("ResumeDefinition")
+	}
+	return f.resumeDefinitionFunc(a0, a1, a2)
 }
 
 func (f *fakeEngine) ResetHardware(a0 context.Context, a1 engine.Caller, a2 coordinator.DefinitionID) error {

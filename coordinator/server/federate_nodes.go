@@ -63,6 +63,10 @@ func (nodelessService) DiscoverHardware(context.Context, *apiv1.DiscoverHardware
 	return nil, ofItsClusters("discover hardware")
 }
 
+func (nodelessService) ResumeDefinition(context.Context, *apiv1.ResumeDefinitionRequest) (*apiv1.ResumeDefinitionResponse, error) {
+	return nil, ofItsClusters("resume definition")
+}
+
 func (nodelessService) ResetHardware(context.Context, *apiv1.ResetHardwareRequest) (*apiv1.ResetHardwareResponse, error) {
 	return nil, ofItsClusters("reset hardware")
 }

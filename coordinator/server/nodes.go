@@ -38,6 +38,10 @@ func (s nodeService) ResetHardware(ctx context.Context, r *apiv1.ResetHardwareRe
 	return &apiv1.ResetHardwareResponse{}, s.hardware.ResetHardware(ctx, callerOf(ctx), coordinator.DefinitionID(r.GetDefinition()))
 }
 
+func (s nodeService) ResumeDefinition(ctx context.Context, r *apiv1.ResumeDefinitionRequest) (*apiv1.ResumeDefinitionResponse, error) {
+	return &apiv1.ResumeDefinitionResponse{}, s.hardware.ResumeDefinition(ctx, callerOf(ctx), coordinator.DefinitionID(r.GetDefinition()))
+}
+
 func (s nodeService) ListNodes(ctx context.Context, r *apiv1.ListNodesRequest) (*apiv1.ListNodesResponse, error) {
 	nodes, next, err := s.engine.Nodes(ctx, callerOf(ctx), coordinator.DefinitionID(r.GetDefinition()), pageOf(r.GetPageSize(), r.GetPageToken()))
 	if err != nil {

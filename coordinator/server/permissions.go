@@ -34,6 +34,7 @@ func permissions() auth.Table {
 		apiv1.Nodes_ListDefinitions_FullMethodName:   auth.PermissionUser,
 		apiv1.Nodes_DiscoverHardware_FullMethodName:  auth.PermissionAdminCluster,
 		apiv1.Nodes_ResetHardware_FullMethodName:     auth.PermissionAdminCluster,
+		apiv1.Nodes_ResumeDefinition_FullMethodName:  auth.PermissionAdminCluster,
 		apiv1.Nodes_CreateJoinToken_FullMethodName:   auth.PermissionAdminCluster,
 		apiv1.Nodes_ListJoinTokens_FullMethodName:    auth.PermissionAdminCluster,
 		apiv1.Nodes_RevokeJoinToken_FullMethodName:   auth.PermissionAdminCluster,

@@ -80,6 +80,7 @@ type nodeAPI interface {
 type hardwareAPI interface {
 	Discover(context.Context, engine.Caller, []coordinator.DefinitionID) ([]engine.DiscoveryView, error)
 	ResetHardware(context.Context, engine.Caller, coordinator.DefinitionID) error
+	ResumeDefinition(context.Context, engine.Caller, coordinator.DefinitionID) error
 }
 
 type backendAPI interface {

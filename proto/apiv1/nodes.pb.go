@@ -1311,6 +1311,86 @@ func (*ResetHardwareResponse) Descriptor() ([]byte, []int) {
 	return file_apiv1_nodes_proto_rawDescGZIP(), []int{17}
 }
 
+type ResumeDefinitionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Definition    string                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeDefinitionRequest) Reset() {
+	*x = ResumeDefinitionRequest{}
+	mi := &file_apiv1_nodes_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeDefinitionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeDefinitionRequest) ProtoMessage() {}
+
+func (x *ResumeDefinitionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeDefinitionRequest.ProtoReflect.Descriptor instead.
+func (*ResumeDefinitionRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ResumeDefinitionRequest) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+type ResumeDefinitionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ResumeDefinitionResponse) Reset() {
+	*x = ResumeDefinitionResponse{}
+	mi := &file_apiv1_nodes_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ResumeDefinitionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ResumeDefinitionResponse) ProtoMessage() {}
+
+func (x *ResumeDefinitionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ResumeDefinitionResponse.ProtoReflect.Descriptor instead.
+func (*ResumeDefinitionResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{19}
+}
+
 type CreateJoinTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TtlSeconds    uint64                 `protobuf:"varint,1,opt,name=ttl_seconds,json=ttlSeconds,proto3" json:"ttl_seconds,omitempty"` // 0: one hour
@@ -1323,7 +1403,7 @@ type CreateJoinTokenRequest struct {
 
 func (x *CreateJoinTokenRequest) Reset() {
 	*x = CreateJoinTokenRequest{}
-	mi := &file_apiv1_nodes_proto_msgTypes[18]
+	mi := &file_apiv1_nodes_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1335,7 +1415,7 @@ func (x *CreateJoinTokenRequest) String() string {
 func (*CreateJoinTokenRequest) ProtoMessage() {}
 
 func (x *CreateJoinTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[18]
+	mi := &file_apiv1_nodes_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1348,7 +1428,7 @@ func (x *CreateJoinTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJoinTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateJoinTokenRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{18}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CreateJoinTokenRequest) GetTtlSeconds() uint64 {
@@ -1390,7 +1470,7 @@ type CreateJoinTokenResponse struct {
 
 func (x *CreateJoinTokenResponse) Reset() {
 	*x = CreateJoinTokenResponse{}
-	mi := &file_apiv1_nodes_proto_msgTypes[19]
+	mi := &file_apiv1_nodes_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1482,7 @@ func (x *CreateJoinTokenResponse) String() string {
 func (*CreateJoinTokenResponse) ProtoMessage() {}
 
 func (x *CreateJoinTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[19]
+	mi := &file_apiv1_nodes_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1495,7 @@ func (x *CreateJoinTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJoinTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateJoinTokenResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{19}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CreateJoinTokenResponse) GetToken() string {
@@ -1455,7 +1535,7 @@ type JoinToken struct {
 
 func (x *JoinToken) Reset() {
 	*x = JoinToken{}
-	mi := &file_apiv1_nodes_proto_msgTypes[20]
+	mi := &file_apiv1_nodes_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1467,7 +1547,7 @@ func (x *JoinToken) String() string {
 func (*JoinToken) ProtoMessage() {}
 
 func (x *JoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[20]
+	mi := &file_apiv1_nodes_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1480,7 +1560,7 @@ func (x *JoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
 func (*JoinToken) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{20}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *JoinToken) GetId() string {
@@ -1549,7 +1629,7 @@ type ListJoinTokensRequest struct {
 
 func (x *ListJoinTokensRequest) Reset() {
 	*x = ListJoinTokensRequest{}
-	mi := &file_apiv1_nodes_proto_msgTypes[21]
+	mi := &file_apiv1_nodes_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1561,7 +1641,7 @@ func (x *ListJoinTokensRequest) String() string {
 func (*ListJoinTokensRequest) ProtoMessage() {}
 
 func (x *ListJoinTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[21]
+	mi := &file_apiv1_nodes_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1574,7 +1654,7 @@ func (x *ListJoinTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJoinTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListJoinTokensRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{21}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListJoinTokensRequest) GetPageSize() uint32 {
@@ -1601,7 +1681,7 @@ type ListJoinTokensResponse struct {
 
 func (x *ListJoinTokensResponse) Reset() {
 	*x = ListJoinTokensResponse{}
-	mi := &file_apiv1_nodes_proto_msgTypes[22]
+	mi := &file_apiv1_nodes_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +1693,7 @@ func (x *ListJoinTokensResponse) String() string {
 func (*ListJoinTokensResponse) ProtoMessage() {}
 
 func (x *ListJoinTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[22]
+	mi := &file_apiv1_nodes_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1626,7 +1706,7 @@ func (x *ListJoinTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJoinTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListJoinTokensResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{22}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListJoinTokensResponse) GetTokens() []*JoinToken {
@@ -1652,7 +1732,7 @@ type RevokeJoinTokenRequest struct {
 
 func (x *RevokeJoinTokenRequest) Reset() {
 	*x = RevokeJoinTokenRequest{}
-	mi := &file_apiv1_nodes_proto_msgTypes[23]
+	mi := &file_apiv1_nodes_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1664,7 +1744,7 @@ func (x *RevokeJoinTokenRequest) String() string {
 func (*RevokeJoinTokenRequest) ProtoMessage() {}
 
 func (x *RevokeJoinTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[23]
+	mi := &file_apiv1_nodes_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1677,7 +1757,7 @@ func (x *RevokeJoinTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeJoinTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeJoinTokenRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{23}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RevokeJoinTokenRequest) GetId() string {
@@ -1695,7 +1775,7 @@ type RevokeJoinTokenResponse struct {
 
 func (x *RevokeJoinTokenResponse) Reset() {
 	*x = RevokeJoinTokenResponse{}
-	mi := &file_apiv1_nodes_proto_msgTypes[24]
+	mi := &file_apiv1_nodes_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +1787,7 @@ func (x *RevokeJoinTokenResponse) String() string {
 func (*RevokeJoinTokenResponse) ProtoMessage() {}
 
 func (x *RevokeJoinTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[24]
+	mi := &file_apiv1_nodes_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +1800,7 @@ func (x *RevokeJoinTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeJoinTokenResponse.ProtoReflect.Descriptor instead.
 func (*RevokeJoinTokenResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{24}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{26}
 }
 
 type RevokeNodeRequest struct {
@@ -1733,7 +1813,7 @@ type RevokeNodeRequest struct {
 
 func (x *RevokeNodeRequest) Reset() {
 	*x = RevokeNodeRequest{}
-	mi := &file_apiv1_nodes_proto_msgTypes[25]
+	mi := &file_apiv1_nodes_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1745,7 +1825,7 @@ func (x *RevokeNodeRequest) String() string {
 func (*RevokeNodeRequest) ProtoMessage() {}
 
 func (x *RevokeNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[25]
+	mi := &file_apiv1_nodes_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1758,7 +1838,7 @@ func (x *RevokeNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeNodeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeNodeRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{25}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RevokeNodeRequest) GetNode() string {
@@ -1786,7 +1866,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_apiv1_nodes_proto_msgTypes[26]
+	mi := &file_apiv1_nodes_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1798,7 +1878,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[26]
+	mi := &file_apiv1_nodes_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1811,7 +1891,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{26}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RemoveNodeRequest) GetNode() string {
@@ -1843,7 +1923,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_apiv1_nodes_proto_msgTypes[27]
+	mi := &file_apiv1_nodes_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1855,7 +1935,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[27]
+	mi := &file_apiv1_nodes_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1868,7 +1948,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{27}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{29}
 }
 
 var File_apiv1_nodes_proto protoreflect.FileDescriptor
@@ -2012,7 +2092,12 @@ const file_apiv1_nodes_proto_rawDesc = "" +
 	"\n" +
 	"definition\x18\x01 \x01(\tR\n" +
 	"definition\"\x17\n" +
-	"\x15ResetHardwareResponse\"\x85\x01\n" +
+	"\x15ResetHardwareResponse\"9\n" +
+	"\x17ResumeDefinitionRequest\x12\x1e\n" +
+	"\n" +
+	"definition\x18\x01 \x01(\tR\n" +
+	"definition\"\x1a\n" +
+	"\x18ResumeDefinitionResponse\"\x85\x01\n" +
 	"\x16CreateJoinTokenRequest\x12\x1f\n" +
 	"\vttl_seconds\x18\x01 \x01(\x04R\n" +
 	"ttlSeconds\x12\x12\n" +
@@ -2054,7 +2139,7 @@ const file_apiv1_nodes_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05force\x18\x03 \x01(\bR\x05force\"\x14\n" +
-	"\x12RemoveNodeResponse2\x81\b\n" +
+	"\x12RemoveNodeResponse2\xe4\b\n" +
 	"\x05Nodes\x12L\n" +
 	"\tListNodes\x12\x1e.substrate.v1.ListNodesRequest\x1a\x1f.substrate.v1.ListNodesResponse\x12;\n" +
 	"\aGetNode\x12\x1c.substrate.v1.GetNodeRequest\x1a\x12.substrate.v1.Node\x12N\n" +
@@ -2067,7 +2152,8 @@ const file_apiv1_nodes_proto_rawDesc = "" +
 	"\n" +
 	"RevokeNode\x12\x1f.substrate.v1.RevokeNodeRequest\x1a\x12.substrate.v1.Node\x12a\n" +
 	"\x10DiscoverHardware\x12%.substrate.v1.DiscoverHardwareRequest\x1a&.substrate.v1.DiscoverHardwareResponse\x12X\n" +
-	"\rResetHardware\x12\".substrate.v1.ResetHardwareRequest\x1a#.substrate.v1.ResetHardwareResponse\x12O\n" +
+	"\rResetHardware\x12\".substrate.v1.ResetHardwareRequest\x1a#.substrate.v1.ResetHardwareResponse\x12a\n" +
+	"\x10ResumeDefinition\x12%.substrate.v1.ResumeDefinitionRequest\x1a&.substrate.v1.ResumeDefinitionResponse\x12O\n" +
 	"\n" +
 	"RemoveNode\x12\x1f.substrate.v1.RemoveNodeRequest\x1a .substrate.v1.RemoveNodeResponseB\x17Z\x15substrate/proto/apiv1b\x06proto3"
 
@@ -2083,7 +2169,7 @@ func file_apiv1_nodes_proto_rawDescGZIP() []byte {
 	return file_apiv1_nodes_proto_rawDescData
 }
 
-var file_apiv1_nodes_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_apiv1_nodes_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
 var file_apiv1_nodes_proto_goTypes = []any{
 	(*ListNodesRequest)(nil),         // 0: substrate.v1.ListNodesRequest
 	(*ListNodesResponse)(nil),        // 1: substrate.v1.ListNodesResponse
@@ -2103,74 +2189,78 @@ var file_apiv1_nodes_proto_goTypes = []any{
 	(*Discovery)(nil),                // 15: substrate.v1.Discovery
 	(*ResetHardwareRequest)(nil),     // 16: substrate.v1.ResetHardwareRequest
 	(*ResetHardwareResponse)(nil),    // 17: substrate.v1.ResetHardwareResponse
-	(*CreateJoinTokenRequest)(nil),   // 18: substrate.v1.CreateJoinTokenRequest
-	(*CreateJoinTokenResponse)(nil),  // 19: substrate.v1.CreateJoinTokenResponse
-	(*JoinToken)(nil),                // 20: substrate.v1.JoinToken
-	(*ListJoinTokensRequest)(nil),    // 21: substrate.v1.ListJoinTokensRequest
-	(*ListJoinTokensResponse)(nil),   // 22: substrate.v1.ListJoinTokensResponse
-	(*RevokeJoinTokenRequest)(nil),   // 23: substrate.v1.RevokeJoinTokenRequest
-	(*RevokeJoinTokenResponse)(nil),  // 24: substrate.v1.RevokeJoinTokenResponse
-	(*RevokeNodeRequest)(nil),        // 25: substrate.v1.RevokeNodeRequest
-	(*RemoveNodeRequest)(nil),        // 26: substrate.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),       // 27: substrate.v1.RemoveNodeResponse
-	nil,                              // 28: substrate.v1.Node.AnnotationsEntry
-	nil,                              // 29: substrate.v1.ConditionPart.SeenEntry
-	nil,                              // 30: substrate.v1.Definition.AnnotationsEntry
-	nil,                              // 31: substrate.v1.Definition.AttributesEntry
-	(*Capacity)(nil),                 // 32: substrate.v1.Capacity
-	(*timestamppb.Timestamp)(nil),    // 33: google.protobuf.Timestamp
+	(*ResumeDefinitionRequest)(nil),  // 18: substrate.v1.ResumeDefinitionRequest
+	(*ResumeDefinitionResponse)(nil), // 19: substrate.v1.ResumeDefinitionResponse
+	(*CreateJoinTokenRequest)(nil),   // 20: substrate.v1.CreateJoinTokenRequest
+	(*CreateJoinTokenResponse)(nil),  // 21: substrate.v1.CreateJoinTokenResponse
+	(*JoinToken)(nil),                // 22: substrate.v1.JoinToken
+	(*ListJoinTokensRequest)(nil),    // 23: substrate.v1.ListJoinTokensRequest
+	(*ListJoinTokensResponse)(nil),   // 24: substrate.v1.ListJoinTokensResponse
+	(*RevokeJoinTokenRequest)(nil),   // 25: substrate.v1.RevokeJoinTokenRequest
+	(*RevokeJoinTokenResponse)(nil),  // 26: substrate.v1.RevokeJoinTokenResponse
+	(*RevokeNodeRequest)(nil),        // 27: substrate.v1.RevokeNodeRequest
+	(*RemoveNodeRequest)(nil),        // 28: substrate.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),       // 29: substrate.v1.RemoveNodeResponse
+	nil,                              // 30: substrate.v1.Node.AnnotationsEntry
+	nil,                              // 31: substrate.v1.ConditionPart.SeenEntry
+	nil,                              // 32: substrate.v1.Definition.AnnotationsEntry
+	nil,                              // 33: substrate.v1.Definition.AttributesEntry
+	(*Capacity)(nil),                 // 34: substrate.v1.Capacity
+	(*timestamppb.Timestamp)(nil),    // 35: google.protobuf.Timestamp
 }
 var file_apiv1_nodes_proto_depIdxs = []int32{
 	3,  // 0: substrate.v1.ListNodesResponse.nodes:type_name -> substrate.v1.Node
-	32, // 1: substrate.v1.Node.capacity:type_name -> substrate.v1.Capacity
-	32, // 2: substrate.v1.Node.used:type_name -> substrate.v1.Capacity
-	33, // 3: substrate.v1.Node.last_seen:type_name -> google.protobuf.Timestamp
-	28, // 4: substrate.v1.Node.annotations:type_name -> substrate.v1.Node.AnnotationsEntry
+	34, // 1: substrate.v1.Node.capacity:type_name -> substrate.v1.Capacity
+	34, // 2: substrate.v1.Node.used:type_name -> substrate.v1.Capacity
+	35, // 3: substrate.v1.Node.last_seen:type_name -> google.protobuf.Timestamp
+	30, // 4: substrate.v1.Node.annotations:type_name -> substrate.v1.Node.AnnotationsEntry
 	5,  // 5: substrate.v1.Node.warnings:type_name -> substrate.v1.NodeWarning
 	4,  // 6: substrate.v1.Node.work:type_name -> substrate.v1.NodeWork
-	33, // 7: substrate.v1.Node.certificate_expires:type_name -> google.protobuf.Timestamp
-	33, // 8: substrate.v1.NodeWork.started:type_name -> google.protobuf.Timestamp
-	33, // 9: substrate.v1.NodeWork.ends_by:type_name -> google.protobuf.Timestamp
-	33, // 10: substrate.v1.NodeWork.notice_ends_at:type_name -> google.protobuf.Timestamp
+	35, // 7: substrate.v1.Node.certificate_expires:type_name -> google.protobuf.Timestamp
+	35, // 8: substrate.v1.NodeWork.started:type_name -> google.protobuf.Timestamp
+	35, // 9: substrate.v1.NodeWork.ends_by:type_name -> google.protobuf.Timestamp
+	35, // 10: substrate.v1.NodeWork.notice_ends_at:type_name -> google.protobuf.Timestamp
 	7,  // 11: substrate.v1.ExplainNodeResponse.conditions:type_name -> substrate.v1.ConditionExplanation
 	8,  // 12: substrate.v1.ConditionExplanation.parts:type_name -> substrate.v1.ConditionPart
-	29, // 13: substrate.v1.ConditionPart.seen:type_name -> substrate.v1.ConditionPart.SeenEntry
+	31, // 13: substrate.v1.ConditionPart.seen:type_name -> substrate.v1.ConditionPart.SeenEntry
 	12, // 14: substrate.v1.ListDefinitionsResponse.definitions:type_name -> substrate.v1.Definition
-	30, // 15: substrate.v1.Definition.annotations:type_name -> substrate.v1.Definition.AnnotationsEntry
-	32, // 16: substrate.v1.Definition.capacity:type_name -> substrate.v1.Capacity
-	33, // 17: substrate.v1.Definition.reported:type_name -> google.protobuf.Timestamp
-	31, // 18: substrate.v1.Definition.attributes:type_name -> substrate.v1.Definition.AttributesEntry
+	32, // 15: substrate.v1.Definition.annotations:type_name -> substrate.v1.Definition.AnnotationsEntry
+	34, // 16: substrate.v1.Definition.capacity:type_name -> substrate.v1.Capacity
+	35, // 17: substrate.v1.Definition.reported:type_name -> google.protobuf.Timestamp
+	33, // 18: substrate.v1.Definition.attributes:type_name -> substrate.v1.Definition.AttributesEntry
 	15, // 19: substrate.v1.DiscoverHardwareResponse.discoveries:type_name -> substrate.v1.Discovery
-	33, // 20: substrate.v1.CreateJoinTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	33, // 21: substrate.v1.JoinToken.created:type_name -> google.protobuf.Timestamp
-	33, // 22: substrate.v1.JoinToken.expires:type_name -> google.protobuf.Timestamp
-	20, // 23: substrate.v1.ListJoinTokensResponse.tokens:type_name -> substrate.v1.JoinToken
+	35, // 20: substrate.v1.CreateJoinTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	35, // 21: substrate.v1.JoinToken.created:type_name -> google.protobuf.Timestamp
+	35, // 22: substrate.v1.JoinToken.expires:type_name -> google.protobuf.Timestamp
+	22, // 23: substrate.v1.ListJoinTokensResponse.tokens:type_name -> substrate.v1.JoinToken
 	0,  // 24: substrate.v1.Nodes.ListNodes:input_type -> substrate.v1.ListNodesRequest
 	2,  // 25: substrate.v1.Nodes.GetNode:input_type -> substrate.v1.GetNodeRequest
 	2,  // 26: substrate.v1.Nodes.ExplainNode:input_type -> substrate.v1.GetNodeRequest
 	9,  // 27: substrate.v1.Nodes.SetNodeScheduling:input_type -> substrate.v1.SetNodeSchedulingRequest
 	10, // 28: substrate.v1.Nodes.ListDefinitions:input_type -> substrate.v1.ListDefinitionsRequest
-	18, // 29: substrate.v1.Nodes.CreateJoinToken:input_type -> substrate.v1.CreateJoinTokenRequest
-	21, // 30: substrate.v1.Nodes.ListJoinTokens:input_type -> substrate.v1.ListJoinTokensRequest
-	23, // 31: substrate.v1.Nodes.RevokeJoinToken:input_type -> substrate.v1.RevokeJoinTokenRequest
-	25, // 32: substrate.v1.Nodes.RevokeNode:input_type -> substrate.v1.RevokeNodeRequest
+	20, // 29: substrate.v1.Nodes.CreateJoinToken:input_type -> substrate.v1.CreateJoinTokenRequest
+	23, // 30: substrate.v1.Nodes.ListJoinTokens:input_type -> substrate.v1.ListJoinTokensRequest
+	25, // 31: substrate.v1.Nodes.RevokeJoinToken:input_type -> substrate.v1.RevokeJoinTokenRequest
+	27, // 32: substrate.v1.Nodes.RevokeNode:input_type -> substrate.v1.RevokeNodeRequest
 	13, // 33: substrate.v1.Nodes.DiscoverHardware:input_type -> substrate.v1.DiscoverHardwareRequest
 	16, // 34: substrate.v1.Nodes.ResetHardware:input_type -> substrate.v1.ResetHardwareRequest
-	26, // 35: substrate.v1.Nodes.RemoveNode:input_type -> substrate.v1.RemoveNodeRequest
-	1,  // 36: substrate.v1.Nodes.ListNodes:output_type -> substrate.v1.ListNodesResponse
-	3,  // 37: substrate.v1.Nodes.GetNode:output_type -> substrate.v1.Node
-	6,  // 38: substrate.v1.Nodes.ExplainNode:output_type -> substrate.v1.ExplainNodeResponse
-	3,  // 39: substrate.v1.Nodes.SetNodeScheduling:output_type -> substrate.v1.Node
-	11, // 40: substrate.v1.Nodes.ListDefinitions:output_type -> substrate.v1.ListDefinitionsResponse
-	19, // 41: substrate.v1.Nodes.CreateJoinToken:output_type -> substrate.v1.CreateJoinTokenResponse
-	22, // 42: substrate.v1.Nodes.ListJoinTokens:output_type -> substrate.v1.ListJoinTokensResponse
-	24, // 43: substrate.v1.Nodes.RevokeJoinToken:output_type -> substrate.v1.RevokeJoinTokenResponse
-	3,  // 44: substrate.v1.Nodes.RevokeNode:output_type -> substrate.v1.Node
-	14, // 45: substrate.v1.Nodes.DiscoverHardware:output_type -> substrate.v1.DiscoverHardwareResponse
-	17, // 46: substrate.v1.Nodes.ResetHardware:output_type -> substrate.v1.ResetHardwareResponse
-	27, // 47: substrate.v1.Nodes.RemoveNode:output_type -> substrate.v1.RemoveNodeResponse
-	36, // [36:48] is the sub-list for method output_type
-	24, // [24:36] is the sub-list for method input_type
+	18, // 35: substrate.v1.Nodes.ResumeDefinition:input_type -> substrate.v1.ResumeDefinitionRequest
+	28, // 36: substrate.v1.Nodes.RemoveNode:input_type -> substrate.v1.RemoveNodeRequest
+	1,  // 37: substrate.v1.Nodes.ListNodes:output_type -> substrate.v1.ListNodesResponse
+	3,  // 38: substrate.v1.Nodes.GetNode:output_type -> substrate.v1.Node
+	6,  // 39: substrate.v1.Nodes.ExplainNode:output_type -> substrate.v1.ExplainNodeResponse
+	3,  // 40: substrate.v1.Nodes.SetNodeScheduling:output_type -> substrate.v1.Node
+	11, // 41: substrate.v1.Nodes.ListDefinitions:output_type -> substrate.v1.ListDefinitionsResponse
+	21, // 42: substrate.v1.Nodes.CreateJoinToken:output_type -> substrate.v1.CreateJoinTokenResponse
+	24, // 43: substrate.v1.Nodes.ListJoinTokens:output_type -> substrate.v1.ListJoinTokensResponse
+	26, // 44: substrate.v1.Nodes.RevokeJoinToken:output_type -> substrate.v1.RevokeJoinTokenResponse
+	3,  // 45: substrate.v1.Nodes.RevokeNode:output_type -> substrate.v1.Node
+	14, // 46: substrate.v1.Nodes.DiscoverHardware:output_type -> substrate.v1.DiscoverHardwareResponse
+	17, // 47: substrate.v1.Nodes.ResetHardware:output_type -> substrate.v1.ResetHardwareResponse
+	19, // 48: substrate.v1.Nodes.ResumeDefinition:output_type -> substrate.v1.ResumeDefinitionResponse
+	29, // 49: substrate.v1.Nodes.RemoveNode:output_type -> substrate.v1.RemoveNodeResponse
+	37, // [37:50] is the sub-list for method output_type
+	24, // [24:37] is the sub-list for method input_type
 	24, // [24:24] is the sub-list for extension type_name
 	24, // [24:24] is the sub-list for extension extendee
 	0,  // [0:24] is the sub-list for field type_name
@@ -2190,7 +2280,7 @@ func file_apiv1_nodes_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_apiv1_nodes_proto_rawDesc), len(file_apiv1_nodes_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   32,
+			NumMessages:   34,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

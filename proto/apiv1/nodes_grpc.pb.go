@@ -30,6 +30,7 @@ const (
 	Nodes_RevokeNode_FullMethodName        = "/substrate.v1.Nodes/RevokeNode"
 	Nodes_DiscoverHardware_FullMethodName  = "/substrate.v1.Nodes/DiscoverHardware"
 	Nodes_ResetHardware_FullMethodName     = "/substrate.v1.Nodes/ResetHardware"
+	Nodes_ResumeDefinition_FullMethodName  = "/substrate.v1.Nodes/ResumeDefinition"
 	Nodes_RemoveNode_FullMethodName        = "/substrate.v1.Nodes/RemoveNode"
 )
 
@@ -53,6 +54,8 @@ type NodesClient interface {
 	DiscoverHardware(ctx context.Context, in *DiscoverHardwareRequest, opts ...grpc.CallOption) (*DiscoverHardwareResponse, error)
 	// ResetHardware forgets what nodes of a definition's type have reported.
 	ResetHardware(ctx context.Context, in *ResetHardwareRequest, opts ...grpc.CallOption) (*ResetHardwareResponse, error)
+	// ResumeDefinition has nodes of a definition launched again whose launches failed, also when it is protected.
+	ResumeDefinition(ctx context.Context, in *ResumeDefinitionRequest, opts ...grpc.CallOption) (*ResumeDefinitionResponse, error)
 	// RemoveNode revokes a node and forgets it.
 	RemoveNode(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeResponse, error)
 }
@@ -175,6 +178,16 @@ func (c *nodesClient) ResetHardware(ctx context.Context, in *ResetHardwareReques
 	return out, nil
 }
 
+func (c *nodesClient) ResumeDefinition(ctx context.Context, in *ResumeDefinitionRequest, opts ...grpc.CallOption) (*ResumeDefinitionResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ResumeDefinitionResponse)
+	err := c.cc.Invoke(ctx, Nodes_ResumeDefinition_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *nodesClient) RemoveNode(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RemoveNodeResponse)
@@ -205,6 +218,8 @@ type NodesServer interface {
 	DiscoverHardware(context.Context, *DiscoverHardwareRequest) (*DiscoverHardwareResponse, error)
 	// ResetHardware forgets what nodes of a definition's type have reported.
 	ResetHardware(context.Context, *ResetHardwareRequest) (*ResetHardwareResponse, error)
+	// ResumeDefinition has nodes of a definition launched again whose launches failed, also when it is protected.
+	ResumeDefinition(context.Context, *ResumeDefinitionRequest) (*ResumeDefinitionResponse, error)
 	// RemoveNode revokes a node and forgets it.
 	RemoveNode(context.Context, *RemoveNodeRequest) (*RemoveNodeResponse, error)
 	mustEmbedUnimplementedNodesServer()
@@ -249,6 +264,9 @@ func (UnimplementedNodesServer) DiscoverHardware(context.Context, *DiscoverHardw
 }
 func (UnimplementedNodesServer) ResetHardware(context.Context, *ResetHardwareRequest) (*ResetHardwareResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResetHardware not implemented")
+}
+func (UnimplementedNodesServer) ResumeDefinition(context.Context, *ResumeDefinitionRequest) (*ResumeDefinitionResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ResumeDefinition not implemented")
 }
 func (UnimplementedNodesServer) RemoveNode(context.Context, *RemoveNodeRequest) (*RemoveNodeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RemoveNode not implemented")
@@ -472,6 +490,24 @@ func _Nodes_ResetHardware_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Nodes_ResumeDefinition_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ResumeDefinitionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodesServer).ResumeDefinition(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Nodes_ResumeDefinition_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodesServer).ResumeDefinition(ctx, req.(*ResumeDefinitionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Nodes_RemoveNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RemoveNodeRequest)
 	if err := dec(in); err != nil {
@@ -540,6 +576,10 @@ var Nodes_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResetHardware",
 			Handler:    _Nodes_ResetHardware_Handler,
+		},
+		{
+			MethodName: "ResumeDefinition",
+			Handler:    _Nodes_ResumeDefinition_Handler,
 		},
 		{
 			MethodName: "RemoveNode",

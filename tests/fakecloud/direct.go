@@ -128,7 +128,7 @@ func refused(op string, no *Refusal) error {
 }
 
 func instanceOf(i Instance) provision.Instance {
-	out := provision.Instance{Handle: provision.Handle(i.ID), ID: provision.LaunchID(i.Tags[tagLaunch]), Launched: i.Launched, Running: i.Started, Detail: i.Why}
+	out := provision.Instance{Handle: provision.Handle(i.ID), ID: provision.LaunchID(i.Tags[tagLaunch]), Launched: i.Launched, Running: i.Started, Detail: i.Why, Console: "console " + i.ID}
 	out.State = map[State]provision.State{Pending: provision.StateStarting, Running: provision.StateRunning, Stopping: provision.StateEnding, Gone: provision.StateGone}[i.State]
 	if i.Lifetime > 0 {
 		out.Ends = i.Launched.Add(i.Lifetime)

@@ -51,7 +51,7 @@ func (p *Provisioner) Launch(ctx context.Context, r provision.Request) (provisio
 	case len(out.Instances) != 1:
 		return provision.Instance{}, provision.Errorf(provision.FaultTransient, op, "the answer tells of %d instances", len(out.Instances))
 	}
-	inst := instanceOf(&out.Instances[0])
+	inst := p.instanceOf(&out.Instances[0])
 	inst.ID = r.ID
 	p.recent.Add(inst, p.now())
 	return inst, nil

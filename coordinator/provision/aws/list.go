@@ -38,7 +38,7 @@ func (p *Provisioner) describe(ctx context.Context, filters ...types.Filter) ([]
 		}
 		for _, r := range page.Reservations {
 			for i := range r.Instances {
-				inst := instanceOf(&r.Instances[i])
+				inst := p.instanceOf(&r.Instances[i])
 				if !seen[inst.Handle] {
 					seen[inst.Handle] = true
 					out = append(out, inst)
@@ -49,8 +49,9 @@ func (p *Provisioner) describe(ctx context.Context, filters ...types.Filter) ([]
 	return out, nil
 }
 
-func instanceOf(i *types.Instance) provision.Instance {
+func (p *Provisioner) instanceOf(i *types.Instance) provision.Instance {
 	out := provision.Instance{Handle: provision.Handle(aws.ToString(i.InstanceId)), Launched: aws.ToTime(i.LaunchTime)}
+	out.Console = fmt.Sprintf("aws ec2 get-console-output --region %s --instance-id %s --output text", p.region, out.Handle)
 	for _, t := range i.Tags {
 		if aws.ToString(t.Key) == cloud.MarkLaunch {
 			out.ID = cloud.LaunchOf(aws.ToString(t.Value))

@@ -61,6 +61,7 @@ func (p *Provisioner) describe(ctx context.Context, filter string) ([]provision.
 
 func (p *Provisioner) instanceOf(i *compute.Instance) provision.Instance {
 	out := provision.Instance{Handle: handleOf(last(i.Zone), i.Name), ID: cloud.LaunchOf(i.Labels[cloud.MarkLaunch]), Launched: timeOf(i.CreationTimestamp)}
+	out.Console = fmt.Sprintf("gcloud compute instances get-serial-port-output %s --zone %s --project %s", i.Name, last(i.Zone), p.project)
 	spot := i.Scheduling != nil && i.Scheduling.ProvisioningModel == "SPOT"
 	if spot {
 		p.eye()

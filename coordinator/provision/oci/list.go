@@ -2,6 +2,7 @@ package oci
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/oracle/oci-go-sdk/v65/common"
 	"github.com/oracle/oci-go-sdk/v65/core"
@@ -52,6 +53,7 @@ func (p *Provisioner) instanceOf(i *core.Instance) provision.Instance {
 	out := provision.Instance{ID: cloud.LaunchOf(i.FreeformTags[cloud.MarkLaunch])}
 	if i.Id != nil {
 		out.Handle = provision.Handle(*i.Id)
+		out.Console = fmt.Sprintf("oci compute console-history capture --instance-id %s --region %s", *i.Id, p.region)
 	}
 	if i.TimeCreated != nil {
 		out.Launched = i.TimeCreated.Time
