@@ -54,6 +54,7 @@ type opener func(ctx context.Context, o opening) (provision.Provisioner, error)
 func (s settings) openers() map[string]opener {
 	return map[string]opener{
 		spec.KindAWS:   s.openAWS,
+		spec.KindAzure: s.openAzure,
 		spec.KindGCP:   s.openGCP,
 		spec.KindOCI:   s.openOCI,
 		spec.KindPBS:   s.openBatch,

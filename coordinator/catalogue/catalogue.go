@@ -183,6 +183,8 @@ func (t Type) Hardware() *coordinator.Hardware {
 		h.Memory = *t.Seen
 	}
 	switch name := deviceName(t.GPUVendor); {
+	case t.GPUVendor == "" && t.GPUs != nil && *t.GPUs > 0: // whose they are is not told: they may be any
+		h.Unknown = []string{coordinator.DeviceAMD, coordinator.DeviceNVIDIA}
 	case name == "" || t.Fraction:
 	case t.GPUs != nil && *t.GPUs > 0:
 		h.Devices = map[string]uint32{name: *t.GPUs}
