@@ -136,6 +136,7 @@ type schedule struct {
 	agents *provider
 	store  *store.Memory
 	late   sync.WaitGroup
+	looked int // instances that were launched for a look
 }
 
 func (s *schedule) chance(n int) int {
@@ -180,7 +181,16 @@ func (s *schedule) life(when death, last bool) {
 	}
 	ctx := s.Context()
 	_, _ = c.engine.SetConfig(ctx, c.admin, SetConfig{YAML: []byte(cloudConfig), File: "cluster.yaml"})
-	_, _ = c.engine.StartWorkflow(ctx, c.admin, StartWorkflow{YAML: []byte(cloudJob), File: "w.yaml", IdempotencyKey: fmt.Sprint(s.chance(3))})
+	switch s.chance(4) { // once a node has reported there is nothing to look at
+	case 0:
+		_ = c.engine.ResetHardware(ctx, c.admin, "demand")
+		_, _ = c.engine.Discover(ctx, c.admin, nil)
+	case 1:
+		_, _ = c.engine.Discover(ctx, c.admin, nil)
+		fallthrough
+	default:
+		_, _ = c.engine.StartWorkflow(ctx, c.admin, StartWorkflow{YAML: []byte(cloudJob), File: "w.yaml", IdempotencyKey: fmt.Sprint(s.chance(3))})
+	}
 	for step := range 200 {
 		select {
 		case <-c.done:
@@ -197,6 +207,9 @@ func (s *schedule) life(when death, last bool) {
 		}
 		c.engine.provisioners.wake()
 		s.once()
+		if step%8 == 0 {
+			s.alone(c)
+		}
 	}
 }
 
@@ -209,6 +222,23 @@ func (s *schedule) takeBack() {
 	id := list[s.chance(len(list))].ID
 	s.cloud.Reclaim(id)
 	s.agents.quit(provision.Handle(id))
+}
+
+// alone checks that no type is looked at by two instances at a time.
+func (s *schedule) alone(c *cluster) {
+	looks := map[string]int{}
+	_ = c.engine.view(s.Context(), func(st *state) {
+		for _, l := range st.launches {
+			if l.record.Discovery {
+				looks[keyID(l.record.Type)]++
+			}
+		}
+	})
+	for key, n := range looks {
+		if n > 1 {
+			s.Errorf("%d discoveries of %s at a time", n, key)
+		}
+	}
 }
 
 // once checks that no launch was ever made twice.
@@ -243,11 +273,13 @@ func (s *schedule) finish(c *cluster) {
 	left := ""
 	for deadline := time.Now().Add(40 * time.Second); time.Now().Before(deadline); {
 		if err := c.engine.view(s.Context(), func(st *state) {
-			left = fmt.Sprintf("%d instances, %d launches, %d join tokens, %d nodes", s.cloud.Live(), len(st.launches), len(st.joinTokens), len(st.nodes))
+			left = fmt.Sprintf("%d instances, %d launches, %d join tokens, %d nodes, %d discoveries", s.cloud.Live(), len(st.launches), len(st.joinTokens), len(st.nodes),
+				len(st.discoveries))
 		}); err != nil {
 			s.Fatal(err)
 		}
-		if left == "0 instances, 0 launches, 0 join tokens, 0 nodes" {
+		s.looked = c.kinds()["discovery-started"]
+		if left == "0 instances, 0 launches, 0 join tokens, 0 nodes, 0 discoveries" {
 			s.once()
 			return
 		}
@@ -259,8 +291,8 @@ func (s *schedule) finish(c *cluster) {
 }
 
 // playSchedule is one schedule: some coordinators one after the other, each with its own death, on a cloud with its own mishaps.
-// It gives the number of instances that it made.
-func playSchedule(t *testing.T, seed, n uint64) int {
+// It gives the number of instances that it made, and how many discoveries began.
+func playSchedule(t *testing.T, seed, n uint64) (made, looked int) {
 	s := &schedule{T: t, rand: rand.New(rand.NewPCG(seed, n)), store: store.NewMemory(), agents: newProvider(t)}
 	s.cloud = fakecloud.New(fakecloud.Options{Types: []fakecloud.Type{{Name: "c5.large", VCPUs: 2, Cores: 1, Memory: 4096, Arch: "amd64", Spot: true}},
 		Now: s.now, Boots: time.Duration(s.chance(60)) * time.Second, Ends: time.Duration(s.chance(90)) * time.Second, Appears: time.Duration(s.chance(25)) * time.Second})
@@ -285,7 +317,7 @@ func playSchedule(t *testing.T, seed, n uint64) int {
 		s.life(death(s.chance(int(deaths))), false)
 	}
 	s.life(never, true)
-	return s.cloud.Made()
+	return s.cloud.Made(), s.looked
 }
 
 // TestLaunchesOnAnySchedule: whatever the instants at which coordinators die and whatever the cloud refuses, loses and takes back, a launch has one instance
@@ -304,18 +336,22 @@ func TestLaunchesOnAnySchedule(t *testing.T) {
 	}
 	t.Logf("%d schedules of seed %d", count, seed)
 	var all sync.WaitGroup
-	var made atomic.Int64
+	var made, looked atomic.Int64
 	places := make(chan struct{}, 24) // each waits most of its time
 	for n := range count {
 		places <- struct{}{}
 		all.Go(func() {
 			defer func() { <-places }()
-			t.Run(fmt.Sprint(n), func(t *testing.T) { made.Add(int64(playSchedule(t, seed, n))) })
+			t.Run(fmt.Sprint(n), func(t *testing.T) {
+				m, l := playSchedule(t, seed, n)
+				made.Add(int64(m))
+				looked.Add(int64(l))
+			})
 		})
 	}
 	all.Wait()
-	t.Logf("%d instances were launched", made.Load())
-	if made.Load() < int64(count)/2 {
-		t.Errorf("%d schedules launched %d instances only: they show nothing", count, made.Load())
+	t.Logf("%d instances were launched, %d discoveries began", made.Load(), looked.Load())
+	if made.Load() < int64(count)/2 || looked.Load() < int64(count)/8 {
+		t.Errorf("%d schedules launched %d instances and %d discoveries only: they show nothing", count, made.Load(), looked.Load())
 	}
 }
