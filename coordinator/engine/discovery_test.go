@@ -150,7 +150,7 @@ func TestDiscoveryThatFails(t *testing.T) {
 	c := l.start(store.NewMemory(), "definitions:\n"+ofType("a", "c5.large")+ofType("m", "m5.large"))
 	l.cloud.Empty("c5.large", "", fakecloud.OnDemand, true)
 	c.discover("a")
-	c.eventually("the failure is told", func() bool { return c.told("discovery-failed", "no capacity for c5.large") })
+	c.eventually("the failure is told", func() bool { return c.told("discovery-failed", "no on-demand capacity for c5.large") })
 	l.cloud.Fail(fakecloud.OpLaunch, fakecloud.Fault{Lost: true}, fakecloud.Fault{Hang: true})
 	c.discover("m")
 	c.eventually("it is known in the end", func() bool { return c.reported("m") && l.cloud.Live() == 0 })

@@ -17,15 +17,16 @@ func (b backendID) String() string { return cmp.Or(b.Name, b.Kind) }
 
 // launch is a launch with what only memory knows of it.
 type launch struct {
-	record  launchRecord
-	state   provision.State
-	detail  string
-	console string    // a command that shows what its instance wrote
-	trouble string    // of the last call
-	next    time.Time // of the next call
-	tries   int
-	missing int // lists in a row that did not have it
-	arrived map[coordinator.NodeID]bool
+	record   launchRecord
+	state    provision.State
+	detail   string
+	console  string    // a command that shows what its instance wrote
+	trouble  string    // of the last call
+	next     time.Time // of the next call
+	tries    int
+	unneeded time.Time // since when nothing waits that it would serve
+	missing  int       // lists in a row that did not have it
+	arrived  map[coordinator.NodeID]bool
 }
 
 // offer is how a definition's nodes can be had, as last heard.

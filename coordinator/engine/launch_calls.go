@@ -23,6 +23,7 @@ const (
 	offersEvery    = time.Minute
 	callWithin     = 2 * time.Minute  // for one call to a provider
 	missingLists   = 2                // in a row without an instance: it is gone
+	unneededFor    = 30 * time.Second // work that comes and goes would have a pilot lose its place in the queue each time
 	landsWithin    = 20 * time.Minute // after it was given up, what was asked for without an answer may still appear
 	launchTokenTTL = 30 * 24 * time.Hour
 	// joinWithin is for definitions without joinTimeout: from when the provider runs the instance to its agent's first word.

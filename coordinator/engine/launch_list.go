@@ -142,7 +142,11 @@ func (t *tx) review(b backendID) {
 		switch running := l.record.Running; {
 		case len(l.record.Joined) == 0 && !running.IsZero() && t.now.Sub(running) > within:
 			t.giveUp(l, fmt.Sprintf("it runs since %s and no agent has come within %s", running.Format(time.RFC3339), within), provision.FaultUnreachable)
-		case len(l.record.Joined) == 0 && l.state != provision.StateRunning && !awaited[l.record.Definition]:
+		case len(l.record.Joined) > 0 || l.state == provision.StateRunning || awaited[l.record.Definition]:
+			l.unneeded = time.Time{}
+		case l.unneeded.IsZero():
+			l.unneeded = t.now
+		case t.now.Sub(l.unneeded) >= unneededFor:
 			t.giveUp(l, "nothing waits for it any more", provision.FaultNone)
 		}
 	}

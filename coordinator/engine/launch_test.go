@@ -362,7 +362,27 @@ func TestLaunchNobodyNeeds(t *testing.T) {
 	if _, err := c.engine.CancelWorkflow(t.Context(), c.admin, string(w.ID), ""); err != nil {
 		t.Fatal(err)
 	}
-	c.eventually("it is taken back", func() bool { return len(p.handles()) == 0 && c.kinds()["node-released"] == 1 })
+	lists := p.lists.Load()
+	c.eventually("it is looked at some times", func() bool { return p.lists.Load() > lists+3 })
+	if len(p.handles()) != 1 {
+		t.Fatal("it is taken back at once, though other work may come")
+	}
+	again := c.start(pilotJob)
+	c.eventually("it is for that", func() bool {
+		return strings.Contains(c.explain(again.ID), "coming") || strings.Contains(c.explain(again.ID), "awaiting")
+	})
+	c.ahead.Add(int64(time.Minute))
+	c.eventually("it is looked at some times", func() bool { return p.lists.Load() > lists+6 })
+	if _, err := c.engine.CancelWorkflow(t.Context(), c.admin, string(again.ID), ""); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually("it is taken back", func() bool {
+		c.ahead.Add(int64(100 * time.Millisecond))
+		return len(p.handles()) == 0 && c.kinds()["node-released"] == 1
+	})
+	if len(p.launched) != 1 {
+		t.Errorf("%d launches for work that came and went", len(p.launched))
+	}
 }
 
 // TestOrphansAreReaped: an instance with our mark that nothing is stored of is ended.

@@ -33,6 +33,14 @@ const (
 	Spot
 )
 
+// String is the market's word.
+func (m Market) String() string {
+	if m == Spot {
+		return "spot"
+	}
+	return "on-demand"
+}
+
 // Ask is a call for one instance.
 type Ask struct {
 	Token    string // idempotency: the same token is the same instance; "" is a new one each time
@@ -243,7 +251,7 @@ func (c *Cloud) room(a Ask) error {
 	case a.Market == Spot && !t.Spot:
 		return &Refusal{Invalid, "the type " + a.Type + " is not sold as spot"}
 	case c.empty[offer{a.Type, a.Zone, a.Market}], c.empty[offer{a.Type, "", a.Market}]:
-		return &Refusal{NoCapacity, "no capacity for " + a.Type}
+		return &Refusal{NoCapacity, "no " + a.Market.String() + " capacity for " + a.Type}
 	case c.quota >= 0 && c.live() >= c.quota:
 		return &Refusal{Quota, fmt.Sprintf("%d instances exist, %d may", c.live(), c.quota)}
 	}

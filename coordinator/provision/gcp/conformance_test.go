@@ -33,6 +33,7 @@ const (
 	armed   = "projects/debian-cloud/global/images/family/debian-12-arm64"
 	cluster = "7a1f8c52-3c7e-4b5e-9c55-0d6c8a3b9f01"
 	plain   = "n2-standard-4"
+	hosting = "n1-standard-4" // takes accelerators
 	shared  = "e2-micro"
 	arm     = "t2a-standard-4"
 	gpus    = "a2-highgpu-8g"
@@ -41,6 +42,7 @@ const (
 func someTypes() []fakecloud.Type {
 	return []fakecloud.Type{
 		{Name: plain, VCPUs: 4, Cores: 2, Memory: 16 << 10, Arch: "amd64", Spot: true},
+		{Name: hosting, VCPUs: 4, Cores: 2, Memory: 15 << 10, Arch: "amd64", Spot: true},
 		{Name: shared, VCPUs: 2, Cores: 1, Memory: 1 << 10, Arch: "amd64", Spot: true},
 		{Name: arm, VCPUs: 4, Cores: 4, Memory: 16 << 10, Arch: "arm64", Spot: true},
 		{Name: gpus, VCPUs: 96, Cores: 48, Memory: 680 << 10, Arch: "amd64", Spot: true, GPUs: 8, GPU: "nvidia-tesla-a100"},

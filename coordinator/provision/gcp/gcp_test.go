@@ -289,6 +289,7 @@ func TestOffers(t *testing.T) {
 		{"not in this region", change(arm, func(s *spec.GCP) { s.Zone = "" }), "region europe-west4 has no " + arm},
 		{"its own accelerators", change(gpus, func(s *spec.GCP) { s.Accelerator = &spec.Accelerator{Type: "nvidia-tesla-a100", Count: 8} }), ""},
 		{"others", change(gpus, func(s *spec.GCP) { s.Accelerator = &spec.Accelerator{Type: "nvidia-l4", Count: 1} }), "has 8 nvidia-tesla-a100, and its provisionerSpec says 1 nvidia-l4"},
+		{"a family that takes none", change(plain, func(s *spec.GCP) { s.Accelerator = &spec.Accelerator{Type: "nvidia-l4", Count: 1} }), "attached to n1 machines only"},
 		{"another kind", coordinator.Definition{ID: "x", Spec: spec.AWS{}}, "not of kind gcp"},
 	} {
 		offers, err := a.open(t, cluster).Offers(t.Context(), []coordinator.Definition{tt.def})
@@ -307,7 +308,7 @@ func TestOffers(t *testing.T) {
 		{definition(plain, false), 2, 4, "amd64", "map[]"}, {definition(shared, false), 1, 2, "amd64", "map[]"},
 		{change(arm, func(s *spec.GCP) { s.Zone = "us-central1-a" }), 4, 4, "arm64", "map[]"},
 		{definition(gpus, false), 48, 96, "amd64", fmt.Sprintf("map[%s:8]", coordinator.DeviceNVIDIA)},
-		{change(plain, func(s *spec.GCP) { s.Accelerator = &spec.Accelerator{Type: "nvidia-tesla-t4", Count: 2} }), 2, 4, "amd64", fmt.Sprintf("map[%s:2]", coordinator.DeviceNVIDIA)},
+		{change(hosting, func(s *spec.GCP) { s.Accelerator = &spec.Accelerator{Type: "nvidia-tesla-t4", Count: 2} }), 2, 4, "amd64", fmt.Sprintf("map[%s:2]", coordinator.DeviceNVIDIA)},
 	} {
 		offers, err := a.open(t, cluster).Offers(t.Context(), []coordinator.Definition{tt.def})
 		if err != nil || offers[0].Hardware == nil {

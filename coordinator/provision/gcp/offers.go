@@ -184,10 +184,17 @@ func (p *Provisioner) offer(d *coordinator.Definition, m *market) provision.Offe
 	return no(until, "no "+placeOf(s, "").market()+" capacity: "+why)
 }
 
-// mismatch says why a type that has accelerators of its own is not what the definition says.
+// mismatch says why a type cannot have the accelerators that the definition says: others of its own, or a family that takes none. The service says so
+// only when it is asked to launch, and not of every zone.
 func mismatch(typ *compute.MachineType, s spec.GCP) string {
-	if s.Accelerator == nil || len(typ.Accelerators) == 0 {
+	if s.Accelerator == nil {
 		return ""
+	}
+	if len(typ.Accelerators) == 0 {
+		if strings.HasPrefix(s.MachineType, "n1-") {
+			return ""
+		}
+		return fmt.Sprintf("accelerators are attached to n1 machines only, and its provisionerSpec says %d %s with %s", s.Accelerator.Count, s.Accelerator.Type, s.MachineType)
 	}
 	has := typ.Accelerators[0]
 	if last(has.GuestAcceleratorType) == s.Accelerator.Type && has.GuestAcceleratorCount == int64(s.Accelerator.Count) {

@@ -25,7 +25,7 @@ func TestTypes(t *testing.T) {
 	for _, typ := range got {
 		names = append(names, typ.Name)
 	}
-	if want := []string{gpus, shared, "n1-older-2", plain}; !slices.Equal(names, want) {
+	if want := []string{gpus, shared, "n1-older-2", hosting, plain}; !slices.Equal(names, want) {
 		t.Fatalf("types are %v, want %v", names, want)
 	}
 	c, err := catalogue.New(got, true)
