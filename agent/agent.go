@@ -82,18 +82,26 @@ type Agent struct {
 	node  *node
 	fence *fence
 	boot  string
-	ready bool // touched by one session at a time
+	ready bool  // touched by one session at a time
+	look  *look // nil: the node is for work
 }
 
 // New checks the options and reads the state directory. It starts nothing.
 func New(opts Options) (*Agent, error) {
+	if opts.Runtime == nil {
+		return nil, errors.New("cannot make agent: a runtime is needed")
+	}
+	return prepare(opts)
+}
+
+func prepare(opts Options) (*Agent, error) {
 	switch {
 	case opts.Coordinator == "":
 		return nil, errors.New("cannot make agent: no coordinator address")
 	case opts.TLS == nil:
 		return nil, errors.New("cannot make agent: no TLS configuration")
-	case opts.Runtime == nil || opts.Log == nil || opts.Dir == "":
-		return nil, errors.New("cannot make agent: runtime, log and state directory are needed")
+	case opts.Log == nil || opts.Dir == "":
+		return nil, errors.New("cannot make agent: log and state directory are needed")
 	}
 	if opts.Root == "" {
 		opts.Root = "/"
@@ -180,6 +188,9 @@ func (a *Agent) connectLoop(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		if a.look != nil {
+			a.look.refused(err)
+		}
 		if time.Since(began) >= stableAfter {
 			limit = min(backoffMin, a.opts.ReconnectMax)
 		}
@@ -237,7 +248,7 @@ func (a *Agent) session(ctx context.Context) error {
 	}
 	hello := &agentv1.Hello{
 		Version: a.opts.Version, BootId: a.boot, ConfigurationRevision: a.node.revision(),
-		Runs: a.table.begin(), RunsAsCaller: a.opts.RunsAsCaller, Runtimes: a.opts.Runtimes,
+		Runs: a.table.begin(), RunsAsCaller: a.opts.RunsAsCaller, Runtimes: a.opts.Runtimes, Discovers: a.look != nil,
 	}
 	if err := stream.Send(&agentv1.FromAgent{Message: &agentv1.FromAgent_Hello{Hello: hello}}); err != nil {
 		_, err = stream.Recv() // the stream's own error says more
@@ -256,6 +267,11 @@ func (a *Agent) session(ctx context.Context) error {
 	}
 	if err := a.fence.cluster(welcome.GetClusterId()); err != nil {
 		return err
+	}
+	if a.look != nil {
+		if err := a.look.welcomed(welcome.GetLook()); err != nil {
+			return err
+		}
 	}
 	a.table.resume(welcome.GetOffsets())
 	a.opts.Log.Info("connected", "coordinator", a.opts.Coordinator, "version", welcome.GetCoordinatorVersion())

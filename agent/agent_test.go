@@ -35,6 +35,7 @@ type coordinator struct {
 	server  *grpc.Server
 	offsets func(*agentv1.Hello) []*agentv1.LogOffset
 	cluster string
+	look    *agentv1.Look
 
 	mu      sync.Mutex
 	streams chan *stream
@@ -53,7 +54,7 @@ func (c *coordinator) Connect(s grpc.BidiStreamingServer[agentv1.FromAgent, agen
 		return err
 	}
 	st := &stream{hello: m.GetHello(), in: make(chan *agentv1.FromAgent, 10000), out: make(chan *agentv1.ToAgent, 10000), end: make(chan error, 1)}
-	w := &agentv1.Welcome{CoordinatorVersion: "test", ClusterId: c.cluster}
+	w := &agentv1.Welcome{CoordinatorVersion: "test", ClusterId: c.cluster, Look: c.look}
 	c.mu.Lock()
 	if c.offsets != nil {
 		w.Offsets = c.offsets(st.hello)

@@ -52,6 +52,8 @@ func links(t *testing.T, n *node) (links int, warnings []hwinfo.Warning) {
 // program fails; a failure costs a warning.
 func TestAskGPUs(t *testing.T) {
 	root := gpuPair(t)
+	bind(t, root, "10")
+	bind(t, root, "20")
 	good := hwinfo.Answers{hwinfo.AnswerTopo: []byte("\tGPU0\tGPU1\nGPU0\t X \tNV18\nGPU1\tNV18\t X \n")}
 	failed := []hwinfo.Warning{{Source: "substrate-probe", Message: "no answer in time"}}
 	tests := []struct {

@@ -33,6 +33,12 @@ type node struct {
 	evaluated uint64
 	limits    []string // what the runtime may not do here
 	reports   nodeReports
+	// devices are those that work can use; driverless is how many GPUs it cannot for want of a driver.
+	devices    map[string]uint32
+	driverless int
+	// final: nothing more will be reported, and notes is what there is to say of that.
+	final bool
+	notes []hwinfo.Warning
 }
 
 // nodeReports counts the reports made; a stream compares with what it has sent.
@@ -65,6 +71,10 @@ func (n *node) read() *expr.NodeEnv {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.env, n.threads = env, 1
+	n.devices, n.driverless = facts.Devices(), 0
+	for _, c := range facts.CountGPUs() {
+		n.driverless += c.NoDriver
+	}
 	if t := facts.CPU.ThreadsPerCore; t != nil && *t > 1 {
 		n.threads = *t
 	}
@@ -180,8 +190,11 @@ func (n *node) news(sent *nodeReports) []*agentv1.FromAgent {
 	defer n.mu.Unlock()
 	var out []*agentv1.FromAgent
 	if n.hardware != nil && sent.hardware != n.reports.hardware {
-		h := &agentv1.HardwareReport{Digest: n.hardware.Digest, FactsJson: n.hardware.FactsJson}
+		h := &agentv1.HardwareReport{Digest: n.hardware.Digest, FactsJson: n.hardware.FactsJson, Final: n.final}
 		h.Warnings = append(h.Warnings, n.hardware.Warnings...)
+		for _, w := range n.notes {
+			h.Warnings = append(h.Warnings, &agentv1.Warning{Source: w.Source, Message: w.Message})
+		}
 		for _, w := range n.limits {
 			h.Warnings = append(h.Warnings, &agentv1.Warning{Source: "runtime", Message: w})
 		}

@@ -25,6 +25,10 @@ func (a *Agent) receive(ctx context.Context, stream receiver) error {
 		if err != nil {
 			return fmt.Errorf("the stream ended: %w", plain(err))
 		}
+		if a.look != nil {
+			a.look.hear(m)
+			continue
+		}
 		switch m := m.GetMessage().(type) {
 		case *agentv1.ToAgent_Configuration:
 			a.node.configure(m.Configuration)

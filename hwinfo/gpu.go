@@ -230,6 +230,22 @@ type GPUCount struct {
 // Whole tells whether the GPU can be given away as one.
 func (g *GPU) Whole() bool { return g.Split == nil }
 
+// Devices counts the GPUs that work can use, by resource: without a driver none could, and a part is not the whole that is asked for.
+func (f *Facts) Devices() map[string]uint32 {
+	var out map[string]uint32
+	for i := range f.GPUs {
+		g := &f.GPUs[i]
+		if g.Resource == "" || !g.Driver || !g.Whole() {
+			continue
+		}
+		if out == nil {
+			out = map[string]uint32{}
+		}
+		out[g.Resource]++
+	}
+	return out
+}
+
 // CountGPUs counts by resource.
 func (f *Facts) CountGPUs() map[string]GPUCount {
 	out := map[string]GPUCount{}

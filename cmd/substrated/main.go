@@ -84,7 +84,7 @@ func root() *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage(fmt.Errorf("cannot read flags: %w", err), "see "+cmd.CommandPath()+" --help")
 	})
-	cmd.AddCommand(runCommand(), inspectCommand(), evalCommand(), snapshotCommand(), versionCommand())
+	cmd.AddCommand(runCommand(), discoverCommand(), inspectCommand(), evalCommand(), snapshotCommand(), versionCommand())
 	return cmd
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
@@ -52,19 +53,24 @@ func runCommand() *cobra.Command {
 			return runAgent(cmd.Context(), f, cmd.ErrOrStderr())
 		},
 	}
+	f.common(cmd.Flags())
 	flags := cmd.Flags()
+	flags.BoolVar(&f.runAsCaller, "run-as-caller", false, "run all jobs as the agent's own account, even root (development)")
+	flags.StringVar(&f.readyFile, "ready-file", "", "file to write once the first report went out")
+	return cmd
+}
+
+// common are the flags of whatever joins a cluster.
+func (f *runFlags) common(flags *pflag.FlagSet) {
 	flags.StringVar(&f.coordinator, "coordinator", "", "address of the coordinator's agent port, host:port")
 	flags.StringVar(&f.stateDir, "state-dir", defaultState, "directory of identity and runs")
 	flags.StringVar(&f.tokenFile, "join-token-file", "", "file with the join token, for the first run")
 	flags.StringVar(&f.node, "node", "", "name to join with (default: the host name)")
 	flags.StringVar(&f.launch, "launch", "", "id of the launch that started this machine, for a join token that is bound to it")
 	flags.StringVar(&f.root, "root", "/", "where the node's files are")
-	flags.BoolVar(&f.runAsCaller, "run-as-caller", false, "run all jobs as the agent's own account, even root (development)")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
 	flags.DurationVar(&f.reconnectMax, "reconnect-max", agent.DefaultReconnectMax, "longest wait between two tries to reach the coordinator; keep it below the node loss window")
 	flags.DurationVar(&f.joinWithin, "join-within", 0, "give up, with an error, when the coordinator has not been reached for so long at the first start; 0 tries for ever")
-	flags.StringVar(&f.readyFile, "ready-file", "", "file to write once the first report went out")
-	return cmd
 }
 
 // nodeName is the name to join with: the one that was given, or the host's.
@@ -88,74 +94,99 @@ func checkName(given string, id *identity.Identity, dir string) error {
 		"a copy of another node's disk? Remove that folder and join; or leave out --node")
 }
 
-func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
+// member is a node with its identity, and what holds its state directory.
+type member struct {
+	log     *slog.Logger
+	id      *identity.Identity
+	current agent.Renewal
+	lock    *os.File
+}
+
+// enter checks the flags and joins the cluster. It returns nil without an error when it was told to stop meanwhile.
+func (f *runFlags) enter(ctx context.Context, what string, errOut io.Writer) (*member, error) {
 	log, err := daemon.Logger(errOut, f.logLevel, os.LookupEnv)
 	if err != nil {
-		return usage(err, "")
+		return nil, usage(err, "")
 	}
 	if f.reconnectMax <= 0 {
-		return usage(fmt.Errorf("cannot run agent: --reconnect-max %s is not a time to wait", f.reconnectMax), "leave it out for "+agent.DefaultReconnectMax.String())
+		return nil, usage(fmt.Errorf("cannot %s: --reconnect-max %s is not a time to wait", what, f.reconnectMax), "leave it out for "+agent.DefaultReconnectMax.String())
 	}
 	if f.coordinator == "" {
-		return usage(errors.New("cannot run agent: no coordinator is named"), "give --coordinator host:port")
+		return nil, usage(fmt.Errorf("cannot %s: no coordinator is named", what), "give --coordinator host:port")
 	}
 	if err := checkRoot(f.root); err != nil {
-		return err
+		return nil, err
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 	given := f.node
 	if f.node, err = nodeName(given); err != nil {
-		return err
+		return nil, err
 	}
 	if f.readyFile != "" {
 		if err := os.Remove(f.readyFile); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return failed(fmt.Errorf("cannot remove old ready file: %w", err), "")
+			return nil, failed(fmt.Errorf("cannot remove old ready file: %w", err), "")
 		}
 	}
 	token, err := joinToken(f.tokenFile)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	join := agent.Join{Coordinator: f.coordinator, Dir: filepath.Join(f.stateDir, "identity"), Node: f.node, Launch: f.launch, Token: token, Log: log}
 	if err := join.Check(); err != nil { // before anything is made on the disk
-		return failed(err, joinHint(err))
+		return nil, failed(err, joinHint(err))
 	}
 	lock, err := lockState(f.stateDir)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer lock.Close()
 	id, err := joinCluster(ctx, join, f.joinWithin)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return failed(err, joinHint(err))
+	if err == nil {
+		err = checkName(given, id, join.Dir)
+	} else if ctx.Err() != nil {
+		err = nil
+	} else {
+		err = failed(err, joinHint(err))
 	}
-	if err := checkName(given, id, join.Dir); err != nil {
+	if err != nil || id == nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return &member{log: log, id: id, lock: lock, current: agent.Renewal{Current: identity.NewCurrent(join.Dir, id, time.Now), Join: join}}, nil
+}
+
+func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
+	m, err := f.enter(ctx, "run agent", errOut)
+	if m == nil {
 		return err
 	}
-	current := agent.Renewal{Current: identity.NewCurrent(join.Dir, id, time.Now), Join: join}
-	rt, err := runtime.NewProcess(runtime.ProcessOptions{Dir: f.stateDir, Log: log, RunsAsCaller: f.runAsCaller})
+	defer m.lock.Close()
+	rt, err := runtime.NewProcess(runtime.ProcessOptions{Dir: f.stateDir, Log: m.log, RunsAsCaller: f.runAsCaller})
 	if err != nil {
 		return err
 	}
-	a, err := agent.New(agent.Options{
-		Coordinator: f.coordinator, TLS: current.ClientTLS(), Identity: current, Dir: f.stateDir, Root: f.root, Version: version,
-		Share: f.share(), Runtime: rt, RunsAsCaller: f.runAsCaller, ReconnectMax: f.reconnectMax, Log: log, Ready: func() { writeReady(f.readyFile, id.Node, log) },
-	})
+	opts := f.options(m)
+	opts.Runtime, opts.RunsAsCaller = rt, f.runAsCaller
+	opts.Ready = func() { writeReady(f.readyFile, m.id.Node, m.log) }
+	a, err := agent.New(opts)
 	if err != nil {
 		return err
 	}
-	log.Info("agent started", "node", id.Node, "state", f.stateDir, "version", version)
+	m.log.Info("agent started", "node", m.id.Node, "state", f.stateDir, "version", version)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return rt.Run(ctx) })
 	g.Go(func() error { return a.Run(ctx) })
 	err = g.Wait()
-	log.Info("agent stopped, jobs go on", "node", id.Node)
+	m.log.Info("agent stopped, jobs go on", "node", m.id.Node)
 	return err
+}
+
+// options are those of any agent.
+func (f *runFlags) options(m *member) agent.Options {
+	return agent.Options{
+		Coordinator: f.coordinator, TLS: m.current.ClientTLS(), Identity: m.current, Dir: f.stateDir, Root: f.root, Version: version,
+		Share: f.share(), ReconnectMax: f.reconnectMax, Log: m.log,
+	}
 }
 
 // joinCluster returns the node's identity, or joins. A machine that is paid for must not wait for ever for a coordinator that it cannot reach.

@@ -78,7 +78,7 @@ func (c *Checked) BackendOf(id coordinator.DefinitionID) (spec.Backend, bool) {
 type Discovery struct {
 	Concurrency   int           // boots at one time; default 2
 	BudgetPerDay  *float64      // USD; nil is no limit
-	SettleTimeout time.Duration // from launch to a full report; default 20 min
+	SettleTimeout time.Duration // from joining to a full report; default 20 min
 }
 
 // Retention says how long records are kept. A nil or zero value keeps them for ever.

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"substrate/coordinator/catalogue"
 	"substrate/coordinator/provision"
 	"substrate/coordinator/spec"
+	"substrate/hwinfo"
 )
 
 // A discovery is one instance of a type that is launched for a look at its hardware: its agent joins with a token for that launch alone, its first report
@@ -261,9 +263,80 @@ func (t *tx) forgetDiscovery(id, why string) {
 	}
 }
 
-// discoveryReported ends a look that has seen what it was for.
-func (t *tx) discoveryReported(l *launch) {
-	if l.record.Discovery {
+// lookSlack is for what an agent says at the last moment.
+const lookSlack = 30 * time.Second
+
+// lookOf is what the agent of a node waits for before it reports for good, nil where the node is for work.
+func (t *tx) lookOf(n *node) *Look {
+	s := t.state
+	l := s.launchOf(n)
+	if l == nil || !l.record.Discovery {
+		return nil
+	}
+	d := s.definition(l.record.Definition)
+	if d == nil {
+		return &Look{}
+	}
+	out := &Look{Within: max(s.settledBy(n, l, d).Sub(t.now), 0)}
+	if h, _ := s.expected(d); h != nil {
+		out.Devices, out.Some = maps.Clone(h.Devices), slices.Clone(h.Unknown)
+		for _, kind := range h.Unknown {
+			delete(out.Devices, kind)
+		}
+	}
+	return out
+}
+
+// settledBy is when a node's hardware counts as it is, so that there is time left to hear of it before the look is given up.
+func (s *state) settledBy(n *node, l *launch, d *coordinator.Definition) time.Time {
+	by, last := n.record.Created.Add(s.config.checked.Discovery.SettleTimeout), l.record.Since.Add(s.longestLook(d)-lookSlack)
+	if by.After(last) {
+		return last
+	}
+	return by
+}
+
+// whole reports whether a node has all that is expected of its type, and a driver for each GPU.
+func (s *state) whole(n *node, d *coordinator.Definition) bool {
+	if !n.known || slices.ContainsFunc(n.facts.GPUs, func(g hwinfo.GPU) bool { return !g.Driver }) {
+		return false
+	}
+	h, _ := s.expected(d)
+	if h == nil {
+		return true
+	}
+	for kind, want := range h.Devices {
+		if n.capacity.Devices[kind] < want {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(h.Unknown, func(kind string) bool { return n.capacity.Devices[kind] == 0 })
+}
+
+// looked takes in a report of a node that was launched for a look. The last one counts, as drivers may come late; of an agent that marks none, what
+// has all that is expected, or what there is when the time for it is over.
+func (t *tx) looked(n *node, final bool, digest []byte) {
+	s := t.state
+	l := s.launchOf(n)
+	if l == nil || !l.record.Discovery {
+		return
+	}
+	if final && len(digest) <= sha256.Size {
+		t.then(func(int64) {
+			if n.session != nil {
+				n.session.push(ToNode{Taken: digest})
+			}
+		})
+	}
+	d := s.definition(l.record.Definition)
+	if l.record.Release != "" || d == nil {
+		return
+	}
+	switch {
+	case final && !n.known:
+		t.giveUp(l, "its report does not tell cores and memory", provision.FaultUnreachable)
+	case final, n.known && (n.session == nil || !n.session.discovers) && s.whole(n, d), n.known && !t.now.Before(s.settledBy(n, l, d).Add(lookSlack)):
+		t.takeReport(n)
 		t.giveUp(l, "its hardware is known", provision.FaultNone)
 	}
 }
@@ -295,6 +368,11 @@ func (t *tx) discoveryOver(l *launch, why string) {
 
 // reviewDiscovery gives up a look that has lasted too long, wherever it hangs.
 func (t *tx) reviewDiscovery(l *launch, d *coordinator.Definition) {
+	for _, id := range l.record.Joined {
+		if n := t.state.nodes[id]; n != nil {
+			t.looked(n, false, nil)
+		}
+	}
 	if within := t.state.longestLook(d); t.now.Sub(l.record.Since) > within {
 		t.giveUp(l, fmt.Sprintf("no hardware report has come within %s", within), provision.FaultUnreachable)
 	}

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,6 +10,7 @@ import (
 
 	"substrate/coordinator"
 	"substrate/coordinator/store"
+	"substrate/hwinfo"
 	"substrate/tests/fakecloud"
 )
 
@@ -204,5 +207,189 @@ func TestDiscoverySurvivesACrash(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// lookup is an instance that was launched for a look at a type, with its agent in the test's hands.
+type lookup struct {
+	*cluster
+	lab                 *lab
+	node, launch, token string
+	session             *Session
+}
+
+// newLookup launches one of a type that has 8 GPUs by the catalogue, and joins.
+func newLookup(t *testing.T, discovers bool) *lookup {
+	l := newLab(t, "p5.48xlarge")
+	l.silent = true
+	booted := make(chan [3]string, 1)
+	l.told = func(node, launch, token string) { booted <- [3]string{node, launch, token} }
+	c := l.start(store.NewMemory(), "discovery: {settleTimeout: 15m}\ndefinitions:\n"+ofType("gpu", "p5.48xlarge"))
+	c.discover("gpu")
+	x := &lookup{cluster: c, lab: l}
+	select {
+	case b := <-booted:
+		x.node, x.launch, x.token = b[0], b[1], b[2]
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing is launched")
+	}
+	if _, _, err := c.engine.Join(t.Context(), JoinRequest{Token: x.token, Node: x.node, Launch: x.launch, CSR: request(t)}); err != nil {
+		t.Fatal(err)
+	}
+	x.connect(discovers)
+	return x
+}
+
+func (x *lookup) connect(discovers bool) {
+	x.t.Helper()
+	s, err := x.engine.Connect(x.t.Context(), coordinator.NodeID(x.node), Hello{Version: "test", BootID: "b", Discovers: discovers})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	x.session = s
+}
+
+// report says what the machine has: GPUs with a driver, and without.
+func (x *lookup) report(gpus, driverless int, final bool) (taken bool) {
+	x.t.Helper()
+	cores, threads, memory := 96, 192, 2000*gib
+	f := hwinfo.Facts{Hostname: x.node}
+	f.CPU.Cores, f.CPU.LogicalCPUs, f.Memory.Total, f.CPU.Arch = &cores, &threads, &memory, "amd64"
+	for i := range gpus + driverless {
+		f.GPUs = append(f.GPUs, hwinfo.GPU{Address: fmt.Sprintf("0000:%02x:00.0", i+1), Vendor: "nvidia", Resource: coordinator.DeviceNVIDIA, Driver: i < gpus})
+	}
+	raw, err := json.Marshal(f)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	digest := []byte(fmt.Sprintf("%d/%d", gpus, driverless))
+	if err := x.session.Hardware(x.t.Context(), HardwareReport{Facts: raw, Digest: digest, Final: final}); err != nil {
+		x.t.Fatal(err)
+	}
+	if !final {
+		return x.reported("gpu")
+	}
+	for {
+		ctx, cancel := context.WithTimeout(x.t.Context(), 10*time.Second)
+		list, err := x.session.Next(ctx)
+		cancel()
+		if err != nil {
+			x.t.Fatalf("the last report is not acknowledged: %v", err)
+		}
+		for _, m := range list {
+			if string(m.Taken) == string(digest) {
+				return x.reported("gpu")
+			}
+		}
+	}
+}
+
+// devices is what is known of the type.
+func (x *lookup) devices() uint32 {
+	_, list, err := x.engine.Definitions(x.t.Context())
+	if err != nil || list[0].Report == nil {
+		return 0
+	}
+	return list[0].Report.Devices[coordinator.DeviceNVIDIA]
+}
+
+// TestDiscoveryTakesTheLastReport: what an agent says before its drivers are up does not become the row, and the agent is told what to wait for.
+func TestDiscoveryTakesTheLastReport(t *testing.T) {
+	t.Parallel()
+	x := newLookup(t, true)
+	if w := x.session.Look(); w == nil || w.Devices[coordinator.DeviceNVIDIA] != 8 || w.Within < 14*time.Minute || w.Within > 15*time.Minute {
+		t.Fatalf("it is told to wait for %+v", w)
+	}
+	for _, early := range [][2]int{{0, 0}, {0, 8}, {3, 5}, {8, 0}} { // all that is expected, too: an agent that marks its last report knows best
+		if x.report(early[0], early[1], false) {
+			t.Errorf("%d GPUs with a driver and %d without are the row", early[0], early[1])
+		}
+	}
+	x.ahead.Add(int64(10 * time.Minute))
+	x.connect(true)
+	if w := x.session.Look(); w.Within > 5*time.Minute {
+		t.Errorf("connected again it has %s", w.Within)
+	}
+	if !x.report(7, 1, true) || x.devices() != 7 {
+		t.Errorf("the last report is not the row: %d GPUs", x.devices())
+	}
+	x.report(7, 1, true) // its acknowledgement was lost
+	x.eventually("it is released", func() bool { return x.lab.cloud.Live() == 0 && len(x.nodes()) == 0 })
+	if !x.told("warning", "7 nvidia.com/gpu of 8") || x.kinds()["hardware-reported"] != 1 {
+		t.Errorf("told:\n%s", describe(x.events("")))
+	}
+}
+
+// TestDiscoveryOfAnAgentOfBefore: one that marks no report counts when it has all that is expected, or when its time is over.
+func TestDiscoveryOfAnAgentOfBefore(t *testing.T) {
+	t.Parallel()
+	t.Run("whole", func(t *testing.T) {
+		t.Parallel()
+		x := newLookup(t, false)
+		if x.report(0, 8, false) || x.report(4, 4, false) {
+			t.Error("half of it is the row")
+		}
+		if !x.report(8, 0, false) || x.devices() != 8 {
+			t.Error("all that is expected is not the row")
+		}
+	})
+	t.Run("time is over", func(t *testing.T) {
+		t.Parallel()
+		x := newLookup(t, false)
+		x.report(0, 8, false)
+		x.report(2, 6, false)
+		time.Sleep(100 * time.Millisecond) // lists are compared every 20 ms
+		if x.reported("gpu") {
+			t.Error("half of it is the row")
+		}
+		x.ahead.Add(int64(16 * time.Minute))
+		x.eventually("what there is counts", func() bool { return x.devices() == 2 && x.lab.cloud.Live() == 0 })
+	})
+	t.Run("it dies before the end", func(t *testing.T) {
+		t.Parallel()
+		x := newLookup(t, true)
+		x.report(1, 7, false)
+		x.session.Close()
+		x.ahead.Add(int64(16 * time.Minute))
+		x.eventually("what it said counts", func() bool { return x.devices() == 1 && x.lab.cloud.Live() == 0 })
+	})
+}
+
+// TestDriverComesLate: a node for work says more once its driver is up, and then that counts, for the type and for itself.
+func TestDriverComesLate(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "p5.48xlarge")
+	l.silent = true
+	c := l.start(store.NewMemory(), "definitions:\n"+strings.Replace(ofType("gpu", "p5.48xlarge"), "idleTimeout: 1s", "idleTimeout: 1h", 1))
+	booted := make(chan [3]string, 1)
+	l.told = func(node, launch, token string) { booted <- [3]string{node, launch, token} }
+	w := c.start(asks("cpu: {cores: 1}, devices: {nvidia.com/gpu: 8}, gpu-topology: any"))
+	b := <-booted
+	if _, _, err := c.engine.Join(t.Context(), JoinRequest{Token: b[2], Node: b[0], Launch: b[1], CSR: request(t)}); err != nil {
+		t.Fatal(err)
+	}
+	x := &lookup{cluster: c, lab: l, node: b[0]}
+	x.connect(false)
+	if x.session.Look() != nil {
+		t.Error("a node for work is told to wait")
+	}
+	if !x.report(0, 8, false) {
+		t.Error("what a node for work says first does not count")
+	}
+	c.waitsFor(w.ID, "as a node of the type has reported")
+	x.report(8, 0, false)
+	if x.devices() != 8 {
+		t.Errorf("the type has %d GPUs", x.devices())
+	}
+	revision, _, err := c.engine.Definitions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.session.Conditions(t.Context(), ConditionReport{Revision: revision}); err != nil {
+		t.Fatal(err)
+	}
+	c.await(w.ID, "it to be placed", func(v WorkflowView) bool { return v.Jobs[0].Status == coordinator.StatusStarting })
+	if l.cloud.Made() != 1 {
+		t.Errorf("%d instances", l.cloud.Made())
 	}
 }

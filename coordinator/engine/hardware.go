@@ -139,7 +139,6 @@ func (t *tx) takeReport(n *node) {
 			"not alike, though of one type (%s): %s", next.Type, differs)})
 	}
 	t.quarantineAll(next.Key)
-	t.discoveryReported(l)
 }
 
 // quarantineAll compares the launched nodes of a type with what the type has: one with fewer devices gets no work for them.

@@ -25,11 +25,12 @@ type lab struct {
 
 	mu       sync.Mutex
 	c        *cluster
-	hardware map[string]func(n int) parts // by type; n counts its instances from 0
-	booted   map[string]int               // by type
-	off      map[string]func()            // by instance
-	silent   bool                         // agents never come
-	joins    map[string]int               // by launch
+	hardware map[string]func(n int) parts     // by type; n counts its instances from 0
+	booted   map[string]int                   // by type
+	off      map[string]func()                // by instance
+	silent   bool                             // agents never come
+	told     func(node, launch, token string) // of each that is launched meanwhile
+	joins    map[string]int                   // by launch
 }
 
 // parts are what an instance has.
@@ -63,6 +64,9 @@ func (l *lab) Boot(i fakecloud.Instance) error {
 	defer l.mu.Unlock()
 	if l.silent {
 		cancel()
+		if l.told != nil {
+			l.told(node, launch, token)
+		}
 		return nil
 	}
 	m := l.hardware[i.Type](l.booted[i.Type])

@@ -419,7 +419,10 @@ func (t *tx) launchCall(l *launch) (call, bool) {
 	if _, ok := s.joinTokens[rec.ID]; !ok {
 		rec.By, rec.Definition, rec.Launch = "the scheduler", l.record.Definition, string(l.record.ID)
 		s.joinTokens[rec.ID] = rec
-		l.record.Asked = t.now
+		l.record.Asked, l.record.Lifetime = t.now, d.TTL
+		if l.record.Discovery {
+			l.record.Lifetime = s.longestLook(d)
+		}
 		t.put(prefixJoin+rec.ID, rec)
 		t.put(launchKey(l.record.ID), l.record)
 		t.group()
@@ -427,8 +430,8 @@ func (t *tx) launchCall(l *launch) (call, bool) {
 	}
 	l.next = t.now.Add(callWithin) // until it is answered
 	return call{id: l.record.ID, request: provision.Request{
-		ID: l.record.ID, Asked: l.record.Asked, Again: again, Definition: *d, Nodes: l.record.Nodes, Lifetime: d.TTL,
-		Boot: provision.Boot{Coordinator: e.opt.Provisioners.AgentAddress(), Token: token, Node: provision.NodeOf(d.ID, l.record.ID)},
+		ID: l.record.ID, Asked: l.record.Asked, Again: again, Definition: *d, Nodes: l.record.Nodes, Lifetime: l.record.Lifetime,
+		Boot: provision.Boot{Coordinator: e.opt.Provisioners.AgentAddress(), Token: token, Node: provision.NodeOf(d.ID, l.record.ID), Discover: l.record.Discovery},
 	}}, true
 }
 

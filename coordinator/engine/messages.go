@@ -16,6 +16,7 @@ type Hello struct {
 	Runs         []RunStatus
 	RunsAsCaller bool
 	Runtimes     []string
+	Discovers    bool            // it is there for a look at the hardware and marks its last report
 	Certificate  NodeCertificate // of the connection; the server fills it, the agent is not asked
 }
 
@@ -67,6 +68,14 @@ type HardwareReport struct {
 	Digest   []byte
 	Facts    []byte
 	Warnings []NodeWarning
+	Final    bool // of a look at the hardware: nothing more will come
+}
+
+// Look is what the agent of a node waits for that was launched for a look at its hardware.
+type Look struct {
+	Devices map[string]uint32 // so many at least
+	Some    []string          // kinds of devices that are there, nobody knows how many
+	Within  time.Duration     // what is seen then is the report
 }
 
 // ConditionReport is one evaluation of all static definitions.
@@ -81,6 +90,7 @@ type ToNode struct {
 	Start         *StartRun
 	Stop          *StopRun
 	Ended         []coordinator.RunID // acknowledged ends
+	Taken         []byte              // the digest of a final report that is stored
 }
 
 // NodeConfiguration is what concerns nodes of a configuration.

@@ -290,8 +290,9 @@ type launchRecord struct {
 	Until      time.Time                  `json:"until"`          // expected to be ready
 	Asked      time.Time                  `json:"asked,omitzero"` // the provider may have heard of it since
 	Handle     provision.Handle           `json:"handle,omitempty"`
-	Running    time.Time                  `json:"running,omitzero"` // at the provider, since
-	Ends       time.Time                  `json:"ends,omitzero"`    // by the provider
+	Lifetime   time.Duration              `json:"lifetime,omitempty"` // asked for: a call that is repeated asks for the same; 0: no end
+	Running    time.Time                  `json:"running,omitzero"`   // at the provider, since
+	Ends       time.Time                  `json:"ends,omitzero"`      // by the provider
 	Joined     []coordinator.NodeID       `json:"joined,omitempty"`
 	Release    string                     `json:"release,omitempty"` // why it is given up
 	GivenUp    time.Time                  `json:"given_up,omitzero"`

@@ -31,6 +31,9 @@ type Session struct {
 	ready  chan struct{}             // holds one token when outbox is not empty or the session is closed
 	ranks  map[coordinator.RunID]int // the node's rank in runs that sent output, -1: not placed here
 	hello  []coordinator.RunID       // runs the agent held when it connected
+	// discovers: the agent marks its last report. look is what it waits for, nil where the node is for work.
+	discovers bool
+	look      *Look
 
 	certificate NodeCertificate
 	slot        bool // of no machine: what is pushed wakes its backend's driver, which looks for itself what there is to do
@@ -130,7 +133,7 @@ func (s *Session) Next(ctx context.Context) ([]ToNode, error) {
 // Connect takes a node's new stream; an older one of the same node is closed. Runs the agent holds are
 // compared with what is decided: unknown ones are ended, missing ones ordered again or given up.
 func (e *Engine) Connect(ctx context.Context, id coordinator.NodeID, h Hello) (*Session, error) {
-	s := &Session{engine: e, node: id, ready: make(chan struct{}, 1), ranks: map[coordinator.RunID]int{}, certificate: h.Certificate}
+	s := &Session{engine: e, node: id, ready: make(chan struct{}, 1), ranks: map[coordinator.RunID]int{}, certificate: h.Certificate, discovers: h.Discovers}
 	for _, st := range h.Runs {
 		s.hello = append(s.hello, st.Run)
 	}
@@ -161,6 +164,7 @@ func (e *Engine) Connect(ctx context.Context, id coordinator.NodeID, h Hello) (*
 			t.event(Event{Kind: "node-returned", Subject: string(id), Message: "the node is back"})
 		}
 		e.sessions.add(s)
+		s.look = t.lookOf(n)
 		t.state.changedNode(n)
 		t.reconcile(n, h.Runs)
 		cfg := t.state.config.forNodes
@@ -252,6 +256,9 @@ func (t *tx) graceLeft(a *allocation) time.Duration {
 	return t.state.config.Scheduler.KillTimeout
 }
 
+// Look is what the agent waits for before it reports for good; nil: the node is for work.
+func (s *Session) Look() *Look { return s.look }
+
 // Close ends the session. The node's work goes on; it is given up after the node loss window.
 func (s *Session) Close() {
 	s.shut()
@@ -296,6 +303,7 @@ func (s *Session) Hardware(ctx context.Context, r HardwareReport) error {
 		if err != nil {
 			return err
 		}
+		defer t.looked(n, r.Final, r.Digest)
 		if known := sha256.Sum256(n.raw); bytes.Equal(n.raw, r.Facts) || len(r.Facts) == 0 && bytes.Equal(known[:], r.Digest) {
 			n.warnings = r.Warnings
 			return nil
@@ -303,7 +311,9 @@ func (s *Session) Hardware(ctx context.Context, r HardwareReport) error {
 		was, keys, could := n.capacity, n.hardwareKeys, n.known
 		n.learn(facts, bytes.Clone(r.Facts), r.Warnings)
 		t.state.confine(n)
-		t.takeReport(n)
+		if !n.looked {
+			t.takeReport(n)
+		}
 		t.putBytes(prefixFacts+string(n.id), n.raw)
 		t.event(Event{Kind: "node-reported", Subject: string(n.id), Message: reportText(n, facts)})
 		t.checkDrift(n)

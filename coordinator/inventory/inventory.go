@@ -69,15 +69,7 @@ func Capacity(f hwinfo.Facts) (hw coordinator.Hardware, ok bool) {
 	if n := f.CPU.Sockets; n != nil && *n > 0 {
 		hw.Sockets = uint32(*n)
 	}
-	for _, g := range f.GPUs {
-		if g.Resource == "" || !g.Driver || !g.Whole() {
-			continue // without a driver no job could use it, and a part is not the whole that a job asks for
-		}
-		if hw.Devices == nil {
-			hw.Devices = map[string]uint32{}
-		}
-		hw.Devices[g.Resource]++
-	}
+	hw.Devices = f.Devices()
 	return hw, true
 }
 

@@ -86,6 +86,7 @@ type Boot struct {
 	Coordinator string // host:port that agents dial
 	Token       string // for this launch only, and as many nodes as it brings
 	Node        string // the node's name; with several nodes, what their names begin with
+	Discover    bool   // it is for a look at the hardware alone: the agent reports that and ends
 }
 
 // NodeName is the name of a launch's node by its number, from 0.

@@ -196,6 +196,7 @@ func (s *agentService) Connect(stream grpc.BidiStreamingServer[agentv1.FromAgent
 	for _, o := range session.Offsets() {
 		welcome.Offsets = append(welcome.Offsets, offsetToProto(o))
 	}
+	welcome.Look = lookToProto(session.Look())
 	var pump sync.WaitGroup
 	pump.Add(1)
 	s.background(node, stop, func() error { defer pump.Done(); return s.pump(ctx, session, orders) })

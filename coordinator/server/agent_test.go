@@ -58,6 +58,7 @@ func (f *fakeAgents) Connect(_ context.Context, n coordinator.NodeID, h engine.H
 type fakeSession struct {
 	orders    chan []engine.ToNode
 	offsets   []engine.LogOffset
+	look      *engine.Look
 	closed    chan struct{}
 	logFunc   func(coordinator.RunID, string, uint64, []byte, bool) (uint64, error)
 	reportErr error
@@ -117,6 +118,7 @@ func (s *fakeSession) Next(ctx context.Context) ([]engine.ToNode, error) {
 	}
 }
 func (s *fakeSession) Offsets() []engine.LogOffset { return s.offsets }
+func (s *fakeSession) Look() *engine.Look          { return s.look }
 func (s *fakeSession) Close()                      { close(s.closed) }
 
 // testAgents is the agents' server on a real mTLS port.

@@ -47,7 +47,7 @@ func helloFromProto(h *agentv1.Hello) engine.Hello {
 	return engine.Hello{
 		Version: bounded(h.GetVersion(), maxNodeWord), BootID: bounded(h.GetBootId(), maxNodeWord),
 		Revision: coordinator.Revision(h.GetConfigurationRevision()), Runs: runStatuses(h.GetRuns()),
-		RunsAsCaller: h.GetRunsAsCaller(), Runtimes: runtimes[:min(len(runtimes), maxRuntimes)],
+		RunsAsCaller: h.GetRunsAsCaller(), Discovers: h.GetDiscovers(), Runtimes: runtimes[:min(len(runtimes), maxRuntimes)],
 	}
 }
 
@@ -97,7 +97,7 @@ func runStatusFromProto(r *agentv1.RunStatus) (st engine.RunStatus, ok bool) {
 
 func hardwareFromProto(h *agentv1.HardwareReport) engine.HardwareReport {
 	return engine.HardwareReport{
-		Digest: h.GetDigest(), Facts: h.GetFactsJson(),
+		Digest: h.GetDigest(), Facts: h.GetFactsJson(), Final: h.GetFinal(),
 		Warnings: each(h.GetWarnings(), func(w *agentv1.Warning) engine.NodeWarning {
 			return engine.NodeWarning{Source: bounded(w.GetSource(), maxNodeWord), Message: bounded(w.GetMessage(), maxNodeText)}
 		}),
@@ -133,6 +133,14 @@ func offsetToProto(o engine.LogOffset) *agentv1.LogOffset {
 	return &agentv1.LogOffset{RunId: string(o.Run), Stream: o.Stream, Offset: o.Offset}
 }
 
+// lookToProto is nil for a node that is for work.
+func lookToProto(l *engine.Look) *agentv1.Look {
+	if l == nil {
+		return nil
+	}
+	return &agentv1.Look{Devices: l.Devices, Some: l.Some, Within: durationpb.New(l.Within)}
+}
+
 // orderToProto is nil for an empty order.
 func orderToProto(m engine.ToNode) *agentv1.ToAgent {
 	switch {
@@ -150,6 +158,8 @@ func orderToProto(m engine.ToNode) *agentv1.ToAgent {
 		}}}
 	case len(m.Ended) > 0:
 		return &agentv1.ToAgent{Message: &agentv1.ToAgent_Ack{Ack: &agentv1.Ack{EndedRuns: texts(m.Ended)}}}
+	case len(m.Taken) > 0:
+		return &agentv1.ToAgent{Message: &agentv1.ToAgent_Ack{Ack: &agentv1.Ack{Hardware: m.Taken}}}
 	}
 	return nil
 }

@@ -200,6 +200,7 @@ type sessionReports interface {
 type sessionOrders interface {
 	Next(context.Context) ([]engine.ToNode, error)
 	Offsets() []engine.LogOffset
+	Look() *engine.Look
 	Close()
 }
 

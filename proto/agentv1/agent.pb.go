@@ -534,6 +534,7 @@ type Hello struct {
 	Runs                  []*RunStatus           `protobuf:"bytes,4,rep,name=runs,proto3" json:"runs,omitempty"`
 	RunsAsCaller          bool                   `protobuf:"varint,5,opt,name=runs_as_caller,json=runsAsCaller,proto3" json:"runs_as_caller,omitempty"` // development: jobs run as the agent's own account
 	Runtimes              []string               `protobuf:"bytes,6,rep,name=runtimes,proto3" json:"runtimes,omitempty"`                                // "process", later "systemd", "podman"
+	Discovers             bool                   `protobuf:"varint,7,opt,name=discovers,proto3" json:"discovers,omitempty"`                             // it is there for a look at the hardware: it runs nothing, and marks its last report
 	unknownFields         protoimpl.UnknownFields
 	sizeCache             protoimpl.SizeCache
 }
@@ -610,12 +611,20 @@ func (x *Hello) GetRuntimes() []string {
 	return nil
 }
 
+func (x *Hello) GetDiscovers() bool {
+	if x != nil {
+		return x.Discovers
+	}
+	return false
+}
+
 // Welcome answers a hello. offsets tell where to resume each run's logs.
 type Welcome struct {
 	state              protoimpl.MessageState `protogen:"open.v1"`
 	CoordinatorVersion string                 `protobuf:"bytes,1,opt,name=coordinator_version,json=coordinatorVersion,proto3" json:"coordinator_version,omitempty"`
 	ClusterId          string                 `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	Offsets            []*LogOffset           `protobuf:"bytes,3,rep,name=offsets,proto3" json:"offsets,omitempty"`
+	Look               *Look                  `protobuf:"bytes,4,opt,name=look,proto3" json:"look,omitempty"` // the node was launched for a look at its hardware
 	unknownFields      protoimpl.UnknownFields
 	sizeCache          protoimpl.SizeCache
 }
@@ -671,6 +680,74 @@ func (x *Welcome) GetOffsets() []*LogOffset {
 	return nil
 }
 
+func (x *Welcome) GetLook() *Look {
+	if x != nil {
+		return x.Look
+	}
+	return nil
+}
+
+// Look is what a look at a type's hardware waits for.
+type Look struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Devices       map[string]uint32      `protobuf:"bytes,1,rep,name=devices,proto3" json:"devices,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // as "nvidia.com/gpu": so many at least
+	Some          []string               `protobuf:"bytes,2,rep,name=some,proto3" json:"some,omitempty"`                                                                                  // kinds of devices that are there, nobody knows how many
+	Within        *durationpb.Duration   `protobuf:"bytes,3,opt,name=within,proto3" json:"within,omitempty"`                                                                              // what is seen then is the report
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Look) Reset() {
+	*x = Look{}
+	mi := &file_agentv1_agent_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Look) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Look) ProtoMessage() {}
+
+func (x *Look) ProtoReflect() protoreflect.Message {
+	mi := &file_agentv1_agent_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Look.ProtoReflect.Descriptor instead.
+func (*Look) Descriptor() ([]byte, []int) {
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Look) GetDevices() map[string]uint32 {
+	if x != nil {
+		return x.Devices
+	}
+	return nil
+}
+
+func (x *Look) GetSome() []string {
+	if x != nil {
+		return x.Some
+	}
+	return nil
+}
+
+func (x *Look) GetWithin() *durationpb.Duration {
+	if x != nil {
+		return x.Within
+	}
+	return nil
+}
+
 type LogOffset struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
@@ -682,7 +759,7 @@ type LogOffset struct {
 
 func (x *LogOffset) Reset() {
 	*x = LogOffset{}
-	mi := &file_agentv1_agent_proto_msgTypes[8]
+	mi := &file_agentv1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -694,7 +771,7 @@ func (x *LogOffset) String() string {
 func (*LogOffset) ProtoMessage() {}
 
 func (x *LogOffset) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[8]
+	mi := &file_agentv1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -707,7 +784,7 @@ func (x *LogOffset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogOffset.ProtoReflect.Descriptor instead.
 func (*LogOffset) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{8}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *LogOffset) GetRunId() string {
@@ -738,13 +815,14 @@ type HardwareReport struct {
 	Digest        []byte                 `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	FactsJson     []byte                 `protobuf:"bytes,2,opt,name=facts_json,json=factsJson,proto3" json:"facts_json,omitempty"` // hwinfo.Facts as JSON, at most 1 MiB
 	Warnings      []*Warning             `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	Final         bool                   `protobuf:"varint,4,opt,name=final,proto3" json:"final,omitempty"` // of a look at the hardware: nothing more will come
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HardwareReport) Reset() {
 	*x = HardwareReport{}
-	mi := &file_agentv1_agent_proto_msgTypes[9]
+	mi := &file_agentv1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -756,7 +834,7 @@ func (x *HardwareReport) String() string {
 func (*HardwareReport) ProtoMessage() {}
 
 func (x *HardwareReport) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[9]
+	mi := &file_agentv1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -769,7 +847,7 @@ func (x *HardwareReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HardwareReport.ProtoReflect.Descriptor instead.
 func (*HardwareReport) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{9}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HardwareReport) GetDigest() []byte {
@@ -793,6 +871,13 @@ func (x *HardwareReport) GetWarnings() []*Warning {
 	return nil
 }
 
+func (x *HardwareReport) GetFinal() bool {
+	if x != nil {
+		return x.Final
+	}
+	return false
+}
+
 type Warning struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Source        string                 `protobuf:"bytes,1,opt,name=source,proto3" json:"source,omitempty"`
@@ -803,7 +888,7 @@ type Warning struct {
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_agentv1_agent_proto_msgTypes[10]
+	mi := &file_agentv1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -815,7 +900,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[10]
+	mi := &file_agentv1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -828,7 +913,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{10}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Warning) GetSource() string {
@@ -856,7 +941,7 @@ type ConditionResults struct {
 
 func (x *ConditionResults) Reset() {
 	*x = ConditionResults{}
-	mi := &file_agentv1_agent_proto_msgTypes[11]
+	mi := &file_agentv1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -868,7 +953,7 @@ func (x *ConditionResults) String() string {
 func (*ConditionResults) ProtoMessage() {}
 
 func (x *ConditionResults) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[11]
+	mi := &file_agentv1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -881,7 +966,7 @@ func (x *ConditionResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConditionResults.ProtoReflect.Descriptor instead.
 func (*ConditionResults) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ConditionResults) GetRevision() uint64 {
@@ -910,7 +995,7 @@ type ConditionResult struct {
 
 func (x *ConditionResult) Reset() {
 	*x = ConditionResult{}
-	mi := &file_agentv1_agent_proto_msgTypes[12]
+	mi := &file_agentv1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -922,7 +1007,7 @@ func (x *ConditionResult) String() string {
 func (*ConditionResult) ProtoMessage() {}
 
 func (x *ConditionResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[12]
+	mi := &file_agentv1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -935,7 +1020,7 @@ func (x *ConditionResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConditionResult.ProtoReflect.Descriptor instead.
 func (*ConditionResult) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ConditionResult) GetDefinition() string {
@@ -978,7 +1063,7 @@ type ConditionPart struct {
 
 func (x *ConditionPart) Reset() {
 	*x = ConditionPart{}
-	mi := &file_agentv1_agent_proto_msgTypes[13]
+	mi := &file_agentv1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -990,7 +1075,7 @@ func (x *ConditionPart) String() string {
 func (*ConditionPart) ProtoMessage() {}
 
 func (x *ConditionPart) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[13]
+	mi := &file_agentv1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1003,7 +1088,7 @@ func (x *ConditionPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConditionPart.ProtoReflect.Descriptor instead.
 func (*ConditionPart) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ConditionPart) GetSource() string {
@@ -1046,7 +1131,7 @@ type RunStatus struct {
 
 func (x *RunStatus) Reset() {
 	*x = RunStatus{}
-	mi := &file_agentv1_agent_proto_msgTypes[14]
+	mi := &file_agentv1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1143,7 @@ func (x *RunStatus) String() string {
 func (*RunStatus) ProtoMessage() {}
 
 func (x *RunStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[14]
+	mi := &file_agentv1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1156,7 @@ func (x *RunStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunStatus.ProtoReflect.Descriptor instead.
 func (*RunStatus) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RunStatus) GetRunId() string {
@@ -1157,7 +1242,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_agentv1_agent_proto_msgTypes[15]
+	mi := &file_agentv1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1254,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[15]
+	mi := &file_agentv1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1267,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *LogChunk) GetRunId() string {
@@ -1231,7 +1316,7 @@ type Configuration struct {
 
 func (x *Configuration) Reset() {
 	*x = Configuration{}
-	mi := &file_agentv1_agent_proto_msgTypes[16]
+	mi := &file_agentv1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1328,7 @@ func (x *Configuration) String() string {
 func (*Configuration) ProtoMessage() {}
 
 func (x *Configuration) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[16]
+	mi := &file_agentv1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1341,7 @@ func (x *Configuration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Configuration.ProtoReflect.Descriptor instead.
 func (*Configuration) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Configuration) GetRevision() uint64 {
@@ -1283,7 +1368,7 @@ type StaticDefinition struct {
 
 func (x *StaticDefinition) Reset() {
 	*x = StaticDefinition{}
-	mi := &file_agentv1_agent_proto_msgTypes[17]
+	mi := &file_agentv1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1295,7 +1380,7 @@ func (x *StaticDefinition) String() string {
 func (*StaticDefinition) ProtoMessage() {}
 
 func (x *StaticDefinition) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[17]
+	mi := &file_agentv1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1308,7 +1393,7 @@ func (x *StaticDefinition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StaticDefinition.ProtoReflect.Descriptor instead.
 func (*StaticDefinition) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StaticDefinition) GetId() string {
@@ -1350,7 +1435,7 @@ type StartRun struct {
 
 func (x *StartRun) Reset() {
 	*x = StartRun{}
-	mi := &file_agentv1_agent_proto_msgTypes[18]
+	mi := &file_agentv1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1362,7 +1447,7 @@ func (x *StartRun) String() string {
 func (*StartRun) ProtoMessage() {}
 
 func (x *StartRun) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[18]
+	mi := &file_agentv1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1375,7 +1460,7 @@ func (x *StartRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRun.ProtoReflect.Descriptor instead.
 func (*StartRun) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StartRun) GetRunId() string {
@@ -1500,7 +1585,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_agentv1_agent_proto_msgTypes[19]
+	mi := &file_agentv1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1512,7 +1597,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[19]
+	mi := &file_agentv1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1525,7 +1610,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Mount) GetSource() string {
@@ -1554,7 +1639,7 @@ type SignalRun struct {
 
 func (x *SignalRun) Reset() {
 	*x = SignalRun{}
-	mi := &file_agentv1_agent_proto_msgTypes[20]
+	mi := &file_agentv1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1651,7 @@ func (x *SignalRun) String() string {
 func (*SignalRun) ProtoMessage() {}
 
 func (x *SignalRun) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[20]
+	mi := &file_agentv1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1664,7 @@ func (x *SignalRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRun.ProtoReflect.Descriptor instead.
 func (*SignalRun) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *SignalRun) GetRunId() string {
@@ -1615,7 +1700,7 @@ type StopRun struct {
 
 func (x *StopRun) Reset() {
 	*x = StopRun{}
-	mi := &file_agentv1_agent_proto_msgTypes[21]
+	mi := &file_agentv1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1627,7 +1712,7 @@ func (x *StopRun) String() string {
 func (*StopRun) ProtoMessage() {}
 
 func (x *StopRun) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[21]
+	mi := &file_agentv1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1640,7 +1725,7 @@ func (x *StopRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRun.ProtoReflect.Descriptor instead.
 func (*StopRun) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StopRun) GetRunId() string {
@@ -1669,13 +1754,14 @@ type Ack struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	EndedRuns     []string               `protobuf:"bytes,1,rep,name=ended_runs,json=endedRuns,proto3" json:"ended_runs,omitempty"`
 	Logs          []*LogOffset           `protobuf:"bytes,2,rep,name=logs,proto3" json:"logs,omitempty"`
+	Hardware      []byte                 `protobuf:"bytes,3,opt,name=hardware,proto3" json:"hardware,omitempty"` // digest of a final report, once it is stored
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_agentv1_agent_proto_msgTypes[22]
+	mi := &file_agentv1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +1773,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[22]
+	mi := &file_agentv1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +1786,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Ack) GetEndedRuns() []string {
@@ -1713,6 +1799,13 @@ func (x *Ack) GetEndedRuns() []string {
 func (x *Ack) GetLogs() []*LogOffset {
 	if x != nil {
 		return x.Logs
+	}
+	return nil
+}
+
+func (x *Ack) GetHardware() []byte {
+	if x != nil {
+		return x.Hardware
 	}
 	return nil
 }
@@ -1753,28 +1846,38 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"\x06signal\x18\x04 \x01(\v2\x1d.substrate.agent.v1.SignalRunH\x00R\x06signal\x121\n" +
 	"\x04stop\x18\x05 \x01(\v2\x1b.substrate.agent.v1.StopRunH\x00R\x04stop\x12+\n" +
 	"\x03ack\x18\x06 \x01(\v2\x17.substrate.agent.v1.AckH\x00R\x03ackB\t\n" +
-	"\amessage\"\xe6\x01\n" +
+	"\amessage\"\x84\x02\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x12\x17\n" +
 	"\aboot_id\x18\x02 \x01(\tR\x06bootId\x125\n" +
 	"\x16configuration_revision\x18\x03 \x01(\x04R\x15configurationRevision\x121\n" +
 	"\x04runs\x18\x04 \x03(\v2\x1d.substrate.agent.v1.RunStatusR\x04runs\x12$\n" +
 	"\x0eruns_as_caller\x18\x05 \x01(\bR\frunsAsCaller\x12\x1a\n" +
-	"\bruntimes\x18\x06 \x03(\tR\bruntimes\"\x92\x01\n" +
+	"\bruntimes\x18\x06 \x03(\tR\bruntimes\x12\x1c\n" +
+	"\tdiscovers\x18\a \x01(\bR\tdiscovers\"\xc0\x01\n" +
 	"\aWelcome\x12/\n" +
 	"\x13coordinator_version\x18\x01 \x01(\tR\x12coordinatorVersion\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x02 \x01(\tR\tclusterId\x127\n" +
-	"\aoffsets\x18\x03 \x03(\v2\x1d.substrate.agent.v1.LogOffsetR\aoffsets\"R\n" +
+	"\aoffsets\x18\x03 \x03(\v2\x1d.substrate.agent.v1.LogOffsetR\aoffsets\x12,\n" +
+	"\x04look\x18\x04 \x01(\v2\x18.substrate.agent.v1.LookR\x04look\"\xca\x01\n" +
+	"\x04Look\x12?\n" +
+	"\adevices\x18\x01 \x03(\v2%.substrate.agent.v1.Look.DevicesEntryR\adevices\x12\x12\n" +
+	"\x04some\x18\x02 \x03(\tR\x04some\x121\n" +
+	"\x06within\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x06within\x1a:\n" +
+	"\fDevicesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"R\n" +
 	"\tLogOffset\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x16\n" +
 	"\x06stream\x18\x02 \x01(\tR\x06stream\x12\x16\n" +
-	"\x06offset\x18\x03 \x01(\x04R\x06offset\"\x80\x01\n" +
+	"\x06offset\x18\x03 \x01(\x04R\x06offset\"\x96\x01\n" +
 	"\x0eHardwareReport\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\x12\x1d\n" +
 	"\n" +
 	"facts_json\x18\x02 \x01(\fR\tfactsJson\x127\n" +
-	"\bwarnings\x18\x03 \x03(\v2\x1b.substrate.agent.v1.WarningR\bwarnings\";\n" +
+	"\bwarnings\x18\x03 \x03(\v2\x1b.substrate.agent.v1.WarningR\bwarnings\x12\x14\n" +
+	"\x05final\x18\x04 \x01(\bR\x05final\";\n" +
 	"\aWarning\x12\x16\n" +
 	"\x06source\x18\x01 \x01(\tR\x06source\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"m\n" +
@@ -1852,11 +1955,12 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"\aStopRun\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12/\n" +
 	"\x05grace\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"W\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"s\n" +
 	"\x03Ack\x12\x1d\n" +
 	"\n" +
 	"ended_runs\x18\x01 \x03(\tR\tendedRuns\x121\n" +
-	"\x04logs\x18\x02 \x03(\v2\x1d.substrate.agent.v1.LogOffsetR\x04logs2V\n" +
+	"\x04logs\x18\x02 \x03(\v2\x1d.substrate.agent.v1.LogOffsetR\x04logs\x12\x1a\n" +
+	"\bhardware\x18\x03 \x01(\fR\bhardware2V\n" +
 	"\tEnrolment\x12I\n" +
 	"\x04Join\x12\x1f.substrate.agent.v1.JoinRequest\x1a .substrate.agent.v1.JoinResponse2\xa0\x01\n" +
 	"\x05Agent\x12I\n" +
@@ -1875,7 +1979,7 @@ func file_agentv1_agent_proto_rawDescGZIP() []byte {
 	return file_agentv1_agent_proto_rawDescData
 }
 
-var file_agentv1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_agentv1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_agentv1_agent_proto_goTypes = []any{
 	(*JoinRequest)(nil),           // 0: substrate.agent.v1.JoinRequest
 	(*JoinResponse)(nil),          // 1: substrate.agent.v1.JoinResponse
@@ -1885,65 +1989,70 @@ var file_agentv1_agent_proto_goTypes = []any{
 	(*ToAgent)(nil),               // 5: substrate.agent.v1.ToAgent
 	(*Hello)(nil),                 // 6: substrate.agent.v1.Hello
 	(*Welcome)(nil),               // 7: substrate.agent.v1.Welcome
-	(*LogOffset)(nil),             // 8: substrate.agent.v1.LogOffset
-	(*HardwareReport)(nil),        // 9: substrate.agent.v1.HardwareReport
-	(*Warning)(nil),               // 10: substrate.agent.v1.Warning
-	(*ConditionResults)(nil),      // 11: substrate.agent.v1.ConditionResults
-	(*ConditionResult)(nil),       // 12: substrate.agent.v1.ConditionResult
-	(*ConditionPart)(nil),         // 13: substrate.agent.v1.ConditionPart
-	(*RunStatus)(nil),             // 14: substrate.agent.v1.RunStatus
-	(*LogChunk)(nil),              // 15: substrate.agent.v1.LogChunk
-	(*Configuration)(nil),         // 16: substrate.agent.v1.Configuration
-	(*StaticDefinition)(nil),      // 17: substrate.agent.v1.StaticDefinition
-	(*StartRun)(nil),              // 18: substrate.agent.v1.StartRun
-	(*Mount)(nil),                 // 19: substrate.agent.v1.Mount
-	(*SignalRun)(nil),             // 20: substrate.agent.v1.SignalRun
-	(*StopRun)(nil),               // 21: substrate.agent.v1.StopRun
-	(*Ack)(nil),                   // 22: substrate.agent.v1.Ack
-	nil,                           // 23: substrate.agent.v1.ConditionPart.SeenEntry
-	nil,                           // 24: substrate.agent.v1.StartRun.DevicesEntry
-	(*timestamppb.Timestamp)(nil), // 25: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 26: google.protobuf.Duration
+	(*Look)(nil),                  // 8: substrate.agent.v1.Look
+	(*LogOffset)(nil),             // 9: substrate.agent.v1.LogOffset
+	(*HardwareReport)(nil),        // 10: substrate.agent.v1.HardwareReport
+	(*Warning)(nil),               // 11: substrate.agent.v1.Warning
+	(*ConditionResults)(nil),      // 12: substrate.agent.v1.ConditionResults
+	(*ConditionResult)(nil),       // 13: substrate.agent.v1.ConditionResult
+	(*ConditionPart)(nil),         // 14: substrate.agent.v1.ConditionPart
+	(*RunStatus)(nil),             // 15: substrate.agent.v1.RunStatus
+	(*LogChunk)(nil),              // 16: substrate.agent.v1.LogChunk
+	(*Configuration)(nil),         // 17: substrate.agent.v1.Configuration
+	(*StaticDefinition)(nil),      // 18: substrate.agent.v1.StaticDefinition
+	(*StartRun)(nil),              // 19: substrate.agent.v1.StartRun
+	(*Mount)(nil),                 // 20: substrate.agent.v1.Mount
+	(*SignalRun)(nil),             // 21: substrate.agent.v1.SignalRun
+	(*StopRun)(nil),               // 22: substrate.agent.v1.StopRun
+	(*Ack)(nil),                   // 23: substrate.agent.v1.Ack
+	nil,                           // 24: substrate.agent.v1.Look.DevicesEntry
+	nil,                           // 25: substrate.agent.v1.ConditionPart.SeenEntry
+	nil,                           // 26: substrate.agent.v1.StartRun.DevicesEntry
+	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
 }
 var file_agentv1_agent_proto_depIdxs = []int32{
 	6,  // 0: substrate.agent.v1.FromAgent.hello:type_name -> substrate.agent.v1.Hello
-	9,  // 1: substrate.agent.v1.FromAgent.hardware:type_name -> substrate.agent.v1.HardwareReport
-	11, // 2: substrate.agent.v1.FromAgent.conditions:type_name -> substrate.agent.v1.ConditionResults
-	14, // 3: substrate.agent.v1.FromAgent.run_status:type_name -> substrate.agent.v1.RunStatus
-	15, // 4: substrate.agent.v1.FromAgent.log_chunk:type_name -> substrate.agent.v1.LogChunk
+	10, // 1: substrate.agent.v1.FromAgent.hardware:type_name -> substrate.agent.v1.HardwareReport
+	12, // 2: substrate.agent.v1.FromAgent.conditions:type_name -> substrate.agent.v1.ConditionResults
+	15, // 3: substrate.agent.v1.FromAgent.run_status:type_name -> substrate.agent.v1.RunStatus
+	16, // 4: substrate.agent.v1.FromAgent.log_chunk:type_name -> substrate.agent.v1.LogChunk
 	7,  // 5: substrate.agent.v1.ToAgent.welcome:type_name -> substrate.agent.v1.Welcome
-	16, // 6: substrate.agent.v1.ToAgent.configuration:type_name -> substrate.agent.v1.Configuration
-	18, // 7: substrate.agent.v1.ToAgent.start:type_name -> substrate.agent.v1.StartRun
-	20, // 8: substrate.agent.v1.ToAgent.signal:type_name -> substrate.agent.v1.SignalRun
-	21, // 9: substrate.agent.v1.ToAgent.stop:type_name -> substrate.agent.v1.StopRun
-	22, // 10: substrate.agent.v1.ToAgent.ack:type_name -> substrate.agent.v1.Ack
-	14, // 11: substrate.agent.v1.Hello.runs:type_name -> substrate.agent.v1.RunStatus
-	8,  // 12: substrate.agent.v1.Welcome.offsets:type_name -> substrate.agent.v1.LogOffset
-	10, // 13: substrate.agent.v1.HardwareReport.warnings:type_name -> substrate.agent.v1.Warning
-	12, // 14: substrate.agent.v1.ConditionResults.results:type_name -> substrate.agent.v1.ConditionResult
-	13, // 15: substrate.agent.v1.ConditionResult.parts:type_name -> substrate.agent.v1.ConditionPart
-	23, // 16: substrate.agent.v1.ConditionPart.seen:type_name -> substrate.agent.v1.ConditionPart.SeenEntry
-	25, // 17: substrate.agent.v1.RunStatus.started:type_name -> google.protobuf.Timestamp
-	25, // 18: substrate.agent.v1.RunStatus.ended:type_name -> google.protobuf.Timestamp
-	17, // 19: substrate.agent.v1.Configuration.definitions:type_name -> substrate.agent.v1.StaticDefinition
-	24, // 20: substrate.agent.v1.StartRun.devices:type_name -> substrate.agent.v1.StartRun.DevicesEntry
-	26, // 21: substrate.agent.v1.StartRun.walltime:type_name -> google.protobuf.Duration
-	26, // 22: substrate.agent.v1.StartRun.kill_after:type_name -> google.protobuf.Duration
-	19, // 23: substrate.agent.v1.StartRun.mounts:type_name -> substrate.agent.v1.Mount
-	25, // 24: substrate.agent.v1.SignalRun.notice_ends:type_name -> google.protobuf.Timestamp
-	26, // 25: substrate.agent.v1.StopRun.grace:type_name -> google.protobuf.Duration
-	8,  // 26: substrate.agent.v1.Ack.logs:type_name -> substrate.agent.v1.LogOffset
-	0,  // 27: substrate.agent.v1.Enrolment.Join:input_type -> substrate.agent.v1.JoinRequest
-	4,  // 28: substrate.agent.v1.Agent.Connect:input_type -> substrate.agent.v1.FromAgent
-	2,  // 29: substrate.agent.v1.Agent.Renew:input_type -> substrate.agent.v1.RenewRequest
-	1,  // 30: substrate.agent.v1.Enrolment.Join:output_type -> substrate.agent.v1.JoinResponse
-	5,  // 31: substrate.agent.v1.Agent.Connect:output_type -> substrate.agent.v1.ToAgent
-	3,  // 32: substrate.agent.v1.Agent.Renew:output_type -> substrate.agent.v1.RenewResponse
-	30, // [30:33] is the sub-list for method output_type
-	27, // [27:30] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	17, // 6: substrate.agent.v1.ToAgent.configuration:type_name -> substrate.agent.v1.Configuration
+	19, // 7: substrate.agent.v1.ToAgent.start:type_name -> substrate.agent.v1.StartRun
+	21, // 8: substrate.agent.v1.ToAgent.signal:type_name -> substrate.agent.v1.SignalRun
+	22, // 9: substrate.agent.v1.ToAgent.stop:type_name -> substrate.agent.v1.StopRun
+	23, // 10: substrate.agent.v1.ToAgent.ack:type_name -> substrate.agent.v1.Ack
+	15, // 11: substrate.agent.v1.Hello.runs:type_name -> substrate.agent.v1.RunStatus
+	9,  // 12: substrate.agent.v1.Welcome.offsets:type_name -> substrate.agent.v1.LogOffset
+	8,  // 13: substrate.agent.v1.Welcome.look:type_name -> substrate.agent.v1.Look
+	24, // 14: substrate.agent.v1.Look.devices:type_name -> substrate.agent.v1.Look.DevicesEntry
+	27, // 15: substrate.agent.v1.Look.within:type_name -> google.protobuf.Duration
+	11, // 16: substrate.agent.v1.HardwareReport.warnings:type_name -> substrate.agent.v1.Warning
+	13, // 17: substrate.agent.v1.ConditionResults.results:type_name -> substrate.agent.v1.ConditionResult
+	14, // 18: substrate.agent.v1.ConditionResult.parts:type_name -> substrate.agent.v1.ConditionPart
+	25, // 19: substrate.agent.v1.ConditionPart.seen:type_name -> substrate.agent.v1.ConditionPart.SeenEntry
+	28, // 20: substrate.agent.v1.RunStatus.started:type_name -> google.protobuf.Timestamp
+	28, // 21: substrate.agent.v1.RunStatus.ended:type_name -> google.protobuf.Timestamp
+	18, // 22: substrate.agent.v1.Configuration.definitions:type_name -> substrate.agent.v1.StaticDefinition
+	26, // 23: substrate.agent.v1.StartRun.devices:type_name -> substrate.agent.v1.StartRun.DevicesEntry
+	27, // 24: substrate.agent.v1.StartRun.walltime:type_name -> google.protobuf.Duration
+	27, // 25: substrate.agent.v1.StartRun.kill_after:type_name -> google.protobuf.Duration
+	20, // 26: substrate.agent.v1.StartRun.mounts:type_name -> substrate.agent.v1.Mount
+	28, // 27: substrate.agent.v1.SignalRun.notice_ends:type_name -> google.protobuf.Timestamp
+	27, // 28: substrate.agent.v1.StopRun.grace:type_name -> google.protobuf.Duration
+	9,  // 29: substrate.agent.v1.Ack.logs:type_name -> substrate.agent.v1.LogOffset
+	0,  // 30: substrate.agent.v1.Enrolment.Join:input_type -> substrate.agent.v1.JoinRequest
+	4,  // 31: substrate.agent.v1.Agent.Connect:input_type -> substrate.agent.v1.FromAgent
+	2,  // 32: substrate.agent.v1.Agent.Renew:input_type -> substrate.agent.v1.RenewRequest
+	1,  // 33: substrate.agent.v1.Enrolment.Join:output_type -> substrate.agent.v1.JoinResponse
+	5,  // 34: substrate.agent.v1.Agent.Connect:output_type -> substrate.agent.v1.ToAgent
+	3,  // 35: substrate.agent.v1.Agent.Renew:output_type -> substrate.agent.v1.RenewResponse
+	33, // [33:36] is the sub-list for method output_type
+	30, // [30:33] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_agentv1_agent_proto_init() }
@@ -1972,7 +2081,7 @@ func file_agentv1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentv1_agent_proto_rawDesc), len(file_agentv1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

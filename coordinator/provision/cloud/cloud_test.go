@@ -69,8 +69,24 @@ func TestKey(t *testing.T) {
 // TestUserData runs the script with a pretended agent: words arrive unharmed, the token not among them, and the machine is switched off once the
 // agent has ended for good, not when it was killed.
 func TestUserData(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		discover bool
+		knows    string // the commands that the agent has
+		want     string
+	}{
+		{"work", false, "run", "run"},
+		{"a look", true, "run discover", "discover --once"},
+		{"a look of an agent that knows none", true, "run", "run"},
+	} {
+		t.Run(c.name, func(t *testing.T) { userData(t, c.discover, c.knows, c.want) })
+	}
+}
+
+func userData(t *testing.T, discover bool, knows, want string) {
 	dir := t.TempDir()
 	r := request("d")
+	r.Boot.Discover = discover
 	r.Boot.Token, r.Boot.Node = `s'e"c$(touch `+dir+`/pwned)\ret`, "node-1"
 	agent := filepath.Join(dir, "an agent's program")
 	write := func(path, text string) {
@@ -80,6 +96,7 @@ func TestUserData(t *testing.T) {
 		}
 	}
 	write(agent, `#!/bin/sh
+case " `+knows+` " in *" $1 "*) ;; *) exit 2;; esac
 printf '%s\n' "$@" >'`+dir+`/args'
 printf '%s' "$SUBSTRATED_JOIN_TOKEN" >'`+dir+`/token'
 [ -e '`+dir+`/killed' ] && exit 1
@@ -111,7 +128,7 @@ touch '`+dir+`/killed'; kill -KILL $$
 		t.Error("a token was run")
 	}
 	args, _ := os.ReadFile(filepath.Join(dir, "args"))
-	want := "run\n--coordinator\n[2001:db8::1]:7443\n--node\nnode-1\n--launch\nl00000000c0ffee00\n--state-dir\n" + dir + "/state dir\n--join-within\n15m0s\n"
+	want = strings.ReplaceAll(want, " ", "\n") + "\n--coordinator\n[2001:db8::1]:7443\n--node\nnode-1\n--launch\nl00000000c0ffee00\n--state-dir\n" + dir + "/state dir\n--join-within\n15m0s\n"
 	if string(args) != want {
 		t.Errorf("the agent was started with\n%s", args)
 	}

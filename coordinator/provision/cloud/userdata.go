@@ -21,9 +21,15 @@ func UserData(r provision.Request, a Agent) ([]byte, error) {
 	line("mkdir -p %s", coordinator.ShellWord(a.StateDir))
 	line("SUBSTRATED_JOIN_TOKEN=%s", coordinator.ShellWord(r.Boot.Token))
 	line("export SUBSTRATED_JOIN_TOKEN")
-	line("agent() {")
-	line("  %s run --coordinator %s --node %s --launch %s --state-dir %s --join-within %s", coordinator.ShellWord(a.Program), coordinator.ShellWord(r.Boot.Coordinator),
+	line("start() {")
+	line("  %s \"$@\" --coordinator %s --node %s --launch %s --state-dir %s --join-within %s", coordinator.ShellWord(a.Program), coordinator.ShellWord(r.Boot.Coordinator),
 		coordinator.ShellWord(r.Boot.Node), coordinator.ShellWord(string(r.ID)), coordinator.ShellWord(a.StateDir), a.JoinWithin)
+	line("}")
+	line("agent() {")
+	if r.Boot.Discover { // which an agent of before does not know; what it reports counts too, after a while
+		line("  start discover --once; code=$?; [ $code -eq 2 ] || return $code")
+	}
+	line("  start run")
 	line("}")
 	// An agent that has joined and is killed is started again: jobs of the node outlive it.
 	line("(")
