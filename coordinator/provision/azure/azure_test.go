@@ -209,6 +209,19 @@ func TestStoredAtAccept(t *testing.T) {
 	}
 }
 
+// TestOnlyMakes: a call for what is there finds it, also when nobody tells that it was made before, and changes nothing of it.
+func TestOnlyMakes(t *testing.T) {
+	t.Parallel()
+	a := newAccount(t, fakecloud.Options{})
+	r := request(definition(general, false), 1)
+	first := a.launch(t, a.open(t, cluster), r)
+	r.Boot.Token = "sjt_another"
+	again := a.launch(t, a.open(t, cluster), r)
+	if i, _ := a.cloud.Instance(string(first.Handle)); again.Handle != first.Handle || a.cloud.Made() != 1 || strings.Contains(string(i.UserData), "sjt_another") {
+		t.Errorf("%s is made as %s, and there were %d", first.Handle, again.Handle, a.cloud.Made())
+	}
+}
+
 // TestRefusedForLong: a launch that the cloud has refused for an hour, as it was asked too often, was never heard and is made then. One that may have been
 // heard at first is not made so late: it may be over.
 func TestRefusedForLong(t *testing.T) {
