@@ -92,8 +92,11 @@ func (l *launch) listedSince(began time.Time) bool { return began.Sub(l.record.A
 // observe takes over how an instance is.
 func (t *tx) observe(l *launch, inst provision.Instance) {
 	l.state, l.detail, l.console = inst.State, inst.Detail, cmp.Or(inst.Console, l.console)
-	if inst.Failed != provision.FaultNone && len(l.record.Joined) == 0 {
+	switch failed := inst.Failed != provision.FaultNone; {
+	case failed && len(l.record.Joined) == 0:
 		t.giveUp(l, cmp.Or(inst.Detail, "it can never start"), l.cause(inst.Failed))
+	case failed && inst.State == provision.StateUnknown && t.deserted(l): // it is there, is of no use any more, and may cost what it did
+		t.giveUp(l, cmp.Or(inst.Detail, "it has failed"), provision.FaultNone)
 	}
 	running, ends := inst.Running.UTC(), inst.Ends.UTC()
 	if inst.State == provision.StateRunning && running.IsZero() && l.record.Running.IsZero() {
@@ -114,6 +117,16 @@ func (t *tx) observe(l *launch, inst provision.Instance) {
 			t.state.changedNode(n)
 		}
 	}
+}
+
+// deserted reports whether all of a launch's nodes are lost: where an agent still speaks, its provider is wrong.
+func (t *tx) deserted(l *launch) bool {
+	for _, id := range l.record.Joined {
+		if n := t.state.nodes[id]; n != nil && (n.session != nil || !n.lost) {
+			return false
+		}
+	}
+	return true
 }
 
 // review gives up launches whose agents never came, and those that nobody needs any more.

@@ -424,6 +424,33 @@ func TestInstanceGoneWhileWorkRuns(t *testing.T) {
 	}
 }
 
+// TestSwitchedOffAfterItJoined: in some clouds a machine that switches itself off goes on costing. It is released once its agent is lost, and not while
+// that speaks: the provider may be wrong.
+func TestSwitchedOffAfterItJoined(t *testing.T) {
+	p := newProvider(t)
+	c := newDynamic(t, store.NewMemory(), p, 86400, 1)
+	c.awaitStatus(c.start(pilotJob).ID, coordinator.StatusFinished)
+	h := p.handles()[0]
+	p.mu.Lock()
+	inst, leave := p.instances[h], p.leave[h]
+	inst.State, inst.Detail, inst.Failed = provision.StateUnknown, "it is switched off", provision.FaultUnreachable
+	p.mu.Unlock()
+	lists := p.lists.Load()
+	c.eventually("it is listed", func() bool { return p.lists.Load() > lists+2 })
+	if len(p.handles()) != 1 {
+		t.Fatal("a machine was released whose agent speaks")
+	}
+	leave()
+	c.ahead.Add(int64(time.Hour))
+	c.eventually("it is released", func() bool { return len(p.handles()) == 0 && len(c.nodes()) == 0 })
+	if !slices.ContainsFunc(c.events(""), func(ev Event) bool { return ev.Kind == "node-releasing" && ev.Message == "it is switched off" }) {
+		t.Errorf("why is not told:\n%s", describe(c.events("")))
+	}
+	if c.kinds()["node-launch-failed"] != 0 {
+		t.Error("it counts as a launch that failed")
+	}
+}
+
 // TestLaunchesSurviveACrash: whatever the write at which the coordinator dies, every launch has one instance at most, none is lost, and the
 // work is done.
 func TestLaunchesSurviveACrash(t *testing.T) {
