@@ -155,6 +155,7 @@ func TestCall(t *testing.T) {
 		{"map[createOption:FromImage deleteOption:Delete managedDisk:map[storageAccountType:StandardSSD_LRS]]", []string{"properties", "storageProfile", "osDisk"}},
 		{"Delete", append(nic, "properties", "deleteOption")}, {"true", append(nic, "properties", "enableAcceleratedNetworking")},
 		{subnet, append(nic, "properties", "ipConfigurations", "properties", "subnet", "id")}, {"<nil>", append(nic, "properties", "ipConfigurations", "properties", "publicIPAddressConfiguration")},
+		{"map[bootDiagnostics:map[enabled:true]]", []string{"properties", "diagnosticsProfile"}},
 		{"Spot", []string{"properties", "priority"}}, {"Delete", []string{"properties", "evictionPolicy"}}, {"map[maxPrice:-1]", []string{"properties", "billingProfile"}},
 		{"true", []string{"properties", "osProfile", "linuxConfiguration", "disablePasswordAuthentication"}}, {r.Boot.Node, []string{"properties", "osProfile", "computerName"}},
 	} {
@@ -333,7 +334,7 @@ func TestSwitchedOff(t *testing.T) {
 		p := a.open(t, cluster)
 		i := a.launch(t, p, request(definition(general, false), 1))
 		a.front.PowerOff(string(i.Handle), state)
-		if got := one(t, p); got.Failed != provision.FaultUnreachable || got.State >= provision.StateEnding || !strings.Contains(got.Detail, state) {
+		if got := one(t, p); !strings.Contains(got.Console, string(i.Handle)) || got.Failed != provision.FaultUnreachable || got.State >= provision.StateEnding || !strings.Contains(got.Detail, state) {
 			t.Errorf("%+v", got)
 		}
 		if err := p.Release(t.Context(), i.Handle); err != nil || a.cloud.Live() != 0 {

@@ -193,6 +193,7 @@ func (p *Provisioner) machine(r provision.Request, s spec.Azure, name string) (a
 		OSProfile: &armcompute.OSProfile{ComputerName: &r.Boot.Node, AdminUsername: to.Ptr(user), CustomData: to.Ptr(base64.StdEncoding.EncodeToString(data)),
 			LinuxConfiguration: &armcompute.LinuxConfiguration{DisablePasswordAuthentication: to.Ptr(true),
 				SSH: &armcompute.SSHConfiguration{PublicKeys: []*armcompute.SSHPublicKey{{Path: &home, KeyData: &key}}}}},
+		DiagnosticsProfile: &armcompute.DiagnosticsProfile{BootDiagnostics: &armcompute.BootDiagnostics{Enabled: to.Ptr(true)}}, // in a store of the cloud's
 		NetworkProfile: &armcompute.NetworkProfile{NetworkAPIVersion: to.Ptr(armcompute.NetworkAPIVersionTwoThousandTwentyTwo1101),
 			NetworkInterfaceConfigurations: []*armcompute.VirtualMachineNetworkInterfaceConfiguration{nic}},
 	}}

@@ -2,6 +2,7 @@ package azure
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -130,6 +131,7 @@ func (p *Provisioner) instanceOf(vm *armcompute.VirtualMachine) provision.Instan
 	out := provision.Instance{ID: cloud.LaunchOf(tag(vm, cloud.MarkLaunch))}
 	if vm.Name != nil {
 		out.Handle = provision.Handle(*vm.Name)
+		out.Console = fmt.Sprintf("az vm boot-diagnostics get-boot-log --name %s --resource-group %s --subscription %s", *vm.Name, p.group, p.subscription)
 	}
 	if vm.Properties == nil {
 		return out

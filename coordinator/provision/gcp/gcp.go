@@ -49,10 +49,7 @@ const (
 type Provisioner struct {
 	opt             Options
 	project, region string
-	instances       *compute.InstancesService
-	zoneOps         *compute.ZoneOperationsService
-	globalOps       *compute.GlobalOperationsService
-	machineTypes    *compute.MachineTypesService
+	gcp             client
 
 	recent cloud.Recent
 	empty  cloud.Empty[place]
@@ -107,8 +104,7 @@ func New(ctx context.Context, o Options) (*Provisioner, error) {
 	if err != nil {
 		return fail("%w", err)
 	}
-	return &Provisioner{opt: o, project: project, region: o.Backend.Region, instances: service.Instances, zoneOps: service.ZoneOperations,
-		globalOps: service.GlobalOperations, machineTypes: service.MachineTypes, ended: map[provision.Handle]time.Time{}, eyed: o.Now()}, nil
+	return &Provisioner{opt: o, project: project, region: o.Backend.Region, gcp: clientOf(service), ended: map[provision.Handle]time.Time{}, eyed: o.Now()}, nil
 }
 
 func (p *Provisioner) now() time.Time { return p.opt.Now() }

@@ -63,7 +63,7 @@ func (p *Provisioner) Launch(ctx context.Context, r provision.Request) (provisio
 
 func (p *Provisioner) insert(ctx context.Context, op string, r provision.Request, at place, in *compute.Instance) (provision.Instance, error) {
 	call := cloud.UUID(p.opt.Cluster, r.ID, at.typ, at.market(), at.zone, at.accelerator)
-	done, err := p.instances.Insert(p.project, at.zone, in).RequestId(call).Context(ctx).Do()
+	done, err := p.gcp.insert(ctx, p.project, at.zone, call, in)
 	if status, _ := reasonOf(err); status == http.StatusConflict { // its name is taken, and nobody else's is like it
 		return p.existing(ctx, op, r, at, in.Name)
 	}
@@ -95,7 +95,7 @@ func (p *Provisioner) insert(ctx context.Context, op string, r provision.Request
 
 // existing is the instance that a launch has made; when it is gone, the launch is over.
 func (p *Provisioner) existing(ctx context.Context, op string, r provision.Request, at place, name string) (provision.Instance, error) {
-	i, err := p.instances.Get(p.project, at.zone, name).Context(ctx).Do()
+	i, err := p.gcp.get(ctx, p.project, at.zone, name)
 	switch status, _ := reasonOf(err); {
 	case status == http.StatusNotFound:
 		return provision.Instance{}, provision.Errorf(provision.FaultInterrupted, op, "its instance %s is over", name)
@@ -114,7 +114,7 @@ func (p *Provisioner) existing(ctx context.Context, op string, r provision.Reque
 func (p *Provisioner) settle(ctx context.Context, zone string, o *compute.Operation) *compute.Operation {
 	limited, cancel := context.WithTimeout(ctx, settles)
 	defer cancel()
-	done, err := p.zoneOps.Wait(p.project, zone, o.Name).Context(limited).Do()
+	done, err := p.gcp.wait(limited, p.project, zone, o.Name)
 	if err != nil {
 		return o
 	}
@@ -214,7 +214,7 @@ func (p *Provisioner) Release(ctx context.Context, h provision.Handle) error {
 	if !ok {
 		return provision.Errorf(provision.FaultNotFound, op, "no instance is called so")
 	}
-	_, err := p.instances.Delete(p.project, zone, name).Context(ctx).Do()
+	_, err := p.gcp.remove(ctx, p.project, zone, name)
 	switch status, _ := reasonOf(err); {
 	case err == nil:
 		p.recent.Ending(h)

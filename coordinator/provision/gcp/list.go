@@ -34,9 +34,9 @@ func (p *Provisioner) describe(ctx context.Context, filter string) ([]provision.
 		all = "(" + all + ") (" + filter + ")"
 	}
 	var out []provision.Instance
-	call := p.instances.AggregatedList(p.project).Filter(all).MaxResults(pageSize).Context(ctx)
+	next := ""
 	for range mostPages {
-		page, err := call.Do()
+		page, err := p.gcp.instances(ctx, p.project, all, next)
 		if err != nil {
 			return nil, err
 		}
@@ -51,10 +51,9 @@ func (p *Provisioner) describe(ctx context.Context, filter string) ([]provision.
 				out = append(out, p.instanceOf(i))
 			}
 		}
-		if page.NextPageToken == "" {
+		if next = page.NextPageToken; next == "" {
 			return out, nil
 		}
-		call = call.PageToken(page.NextPageToken)
 	}
 	return nil, fmt.Errorf("cannot list instances: more than %d pages", mostPages)
 }
@@ -126,10 +125,10 @@ func (p *Provisioner) tellEnds(ctx context.Context, list []provision.Instance) [
 func (p *Provisioner) ends(ctx context.Context) ([]provision.Instance, error) {
 	filter := fmt.Sprintf(`(operationType = "insert" OR operationType = %q) AND targetLink : "/instances/substrate-l" AND insertTime > %q`,
 		preempted, p.now().Add(-toldFor).UTC().Format(time.RFC3339))
-	call := p.globalOps.AggregatedList(p.project).Filter(filter).MaxResults(pageSize).Context(ctx)
 	var out []provision.Instance
+	next := ""
 	for range mostPages {
-		page, err := call.Do()
+		page, err := p.gcp.operations(ctx, p.project, filter, next)
 		if err != nil {
 			return nil, err
 		}
@@ -140,10 +139,9 @@ func (p *Provisioner) ends(ctx context.Context) ([]provision.Instance, error) {
 				}
 			}
 		}
-		if page.NextPageToken == "" {
+		if next = page.NextPageToken; next == "" {
 			return out, nil
 		}
-		call = call.PageToken(page.NextPageToken)
 	}
 	return nil, fmt.Errorf("cannot list operations: more than %d pages", mostPages)
 }

@@ -61,13 +61,10 @@ func retired(t *compute.MachineType) bool {
 
 // listTypes asks all zones about types, in pages. Who asks for all of them wants no answer without one of the zones: what it has would read as gone.
 func (p *Provisioner) listTypes(ctx context.Context, filter string) ([]*compute.MachineType, error) {
-	call := p.machineTypes.AggregatedList(p.project).Filter(filter).MaxResults(pageSize).Context(ctx)
-	if filter == "" {
-		call = p.machineTypes.AggregatedList(p.project).MaxResults(pageSize).Context(ctx)
-	}
 	var out []*compute.MachineType
+	next := ""
 	for range mostPages {
-		page, err := call.Do()
+		page, err := p.gcp.types(ctx, p.project, filter, next)
 		if err != nil {
 			return nil, err
 		}
@@ -84,10 +81,9 @@ func (p *Provisioner) listTypes(ctx context.Context, filter string) ([]*compute.
 		if filter == "" && len(dark) > 0 {
 			return nil, fmt.Errorf("cannot list machine types: %v did not answer", dark)
 		}
-		if page.NextPageToken == "" {
+		if next = page.NextPageToken; next == "" {
 			return out, nil
 		}
-		call = call.PageToken(page.NextPageToken)
 	}
 	return nil, fmt.Errorf("cannot list machine types: more than %d pages", mostPages)
 }
