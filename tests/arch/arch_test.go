@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -223,6 +224,37 @@ func TestLinks(t *testing.T) {
 		if checked == 0 {
 			t.Errorf("%s: there is no such program", r.name)
 		}
+	}
+}
+
+// TestNeedsNoSDK asks the toolchain what packages need, others' code included: to build and test the core, the engine or the programs of nodes and users no
+// vendor's SDK is compiled.
+func TestNeedsNoSDK(t *testing.T) {
+	sdks := slices.Collect(maps.Values(sdks()))
+	needs := func(pkg string) []string {
+		t.Helper()
+		out, err := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", module+"/"+pkg).Output()
+		if err != nil {
+			t.Fatalf("go list %s: %v", pkg, err)
+		}
+		return strings.Fields(string(out))
+	}
+	for _, pkg := range []string{"coordinator/sched", "coordinator/engine", "coordinator/server", "coordinator/config", "cmd/substrate", "cmd/substrated", "cmd/substrate-simulate"} {
+		list := needs(pkg)
+		if !slices.Contains(list, module+"/"+pkg) {
+			t.Errorf("%s is not among what it needs: %v", pkg, list)
+		}
+		for _, dep := range list {
+			if within(dep, sdks...) {
+				t.Errorf("%s needs %s", pkg, dep)
+			}
+			if pkg == "coordinator/sched" && !strings.HasPrefix(dep, module+"/") {
+				t.Errorf("the core needs %s, which is others' code", dep)
+			}
+		}
+	}
+	if all := needs("cmd/substrate-coordinator"); !slices.ContainsFunc(all, func(dep string) bool { return within(dep, sdks...) }) {
+		t.Error("not even the coordinator's program needs an SDK: the check is blind")
 	}
 }
 

@@ -6,8 +6,11 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/ec2"
 
 	"substrate/coordinator"
 	"substrate/coordinator/provision"
@@ -110,4 +113,8 @@ func TestConformance(t *testing.T) {
 		h.Faults = append(h.Faults, f)
 	}
 	provisiontest.Run(t, h)
+}
+
+func TestSmall(t *testing.T) {
+	provisiontest.Small(t, reflect.TypeFor[*Provisioner](), reflect.TypeFor[ec2.RunInstancesInput](), `service/\w+\.Client$`)
 }

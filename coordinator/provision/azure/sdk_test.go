@@ -21,6 +21,7 @@ import (
 	"substrate/coordinator"
 	"substrate/coordinator/provision"
 	"substrate/coordinator/provision/cloud"
+	"substrate/coordinator/provision/provisiontest"
 	"substrate/tests/fakecloud"
 )
 
@@ -276,4 +277,8 @@ func TestVendorsServer(t *testing.T) {
 	if cloud.LaunchOf(string(list[0].ID)) == "" {
 		t.Errorf("the launch is %q", list[0].ID)
 	}
+}
+
+func TestSmall(t *testing.T) {
+	provisiontest.Small(t, reflect.TypeFor[*Provisioner](), reflect.TypeFor[armcompute.VirtualMachine](), `armcompute/v7\.\w+Client$`)
 }

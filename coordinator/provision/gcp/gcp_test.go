@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"substrate/coordinator"
 	"substrate/coordinator/provision"
 	"substrate/coordinator/provision/cloud"
+	"substrate/coordinator/provision/provisiontest"
 	"substrate/coordinator/spec"
 	"substrate/tests/fakecloud"
 )
@@ -354,4 +356,8 @@ func TestRole(t *testing.T) {
 	if used := a.front.Permissions(); !slices.Equal(told, used) {
 		t.Errorf("docs/gcp.md allows\n%v\nthe calls take\n%v", told, used)
 	}
+}
+
+func TestSmall(t *testing.T) {
+	provisiontest.Small(t, reflect.TypeFor[*Provisioner](), reflect.TypeFor[compute.Instance](), `compute/v1\.\w+(Service|Call)$`)
 }

@@ -11,9 +11,12 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/oracle/oci-go-sdk/v65/core"
 
 	"substrate/coordinator"
 	"substrate/coordinator/provision"
@@ -183,4 +186,8 @@ func TestOpen(t *testing.T) {
 			t.Errorf("%s: region %s, compartment %s", tt.name, p.region, p.compartment)
 		}
 	}
+}
+
+func TestSmall(t *testing.T) {
+	provisiontest.Small(t, reflect.TypeFor[*Provisioner](), reflect.TypeFor[core.Instance](), `\.(ComputeClient|IdentityClient)$`)
 }
