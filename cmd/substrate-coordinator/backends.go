@@ -10,6 +10,8 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"substrate/coordinator/engine"
 	"substrate/coordinator/provision"
 	"substrate/coordinator/spec"
@@ -35,7 +37,12 @@ func (s *launching) provisioners() engine.Provisioners {
 			if open == nil {
 				return nil, fmt.Errorf("cannot open backend %s: kind %s is not in this build", b.Name, b.Kind)
 			}
-			return open(ctx, opening{backend: b, anew: anew, cluster: s.cluster, log: s.log.With("backend", b.Name, "kind", b.Kind)})
+			log := s.log.With("backend", b.Name, "kind", b.Kind)
+			p, err := open(ctx, opening{backend: b, anew: anew, cluster: s.cluster, log: log})
+			if err != nil {
+				return nil, err
+			}
+			return watched(p, b, log), nil
 		},
 	}
 }
@@ -60,6 +67,27 @@ func (s settings) openers() map[string]opener {
 		spec.KindPBS:   s.openBatch,
 		spec.KindSlurm: s.openBatch,
 	}
+}
+
+// Calls to a cloud. The tightest of its limits are tens in a second for an account, which other programs share.
+const (
+	callsPerSecond = 10
+	callsAtOnce    = 20
+)
+
+// watched has calls logged at level debug, and those to a cloud wait for their turn.
+func watched(p provision.Provisioner, b spec.Backend, log *slog.Logger) provision.Provisioner {
+	p = provision.Observe(p, time.Now, func(v provision.Verb, took time.Duration, err error) {
+		if err != nil {
+			log.Debug("call failed", "verb", v, "took", took, "fault", provision.FaultOf(err), "err", err)
+			return
+		}
+		log.Debug("call answered", "verb", v, "took", took)
+	})
+	if spec.Batch(b.Kind) {
+		return p // one command at a time, and no account with limits
+	}
+	return provision.Limit(p, rate.NewLimiter(callsPerSecond, callsAtOnce))
 }
 
 // address is where agents on launched nodes find this coordinator.

@@ -173,7 +173,7 @@ func (e *Engine) backend(ctx context.Context, id backendID, b spec.Backend, anew
 			stop := e.driveRuns(ctx, id, p)
 			w.serve(ctx)
 			stop()
-			if c, ok := p.(provision.Closer); ok {
+			if c, ok := provision.As[provision.Closer](p); ok {
 				if err := c.Close(); err != nil {
 					e.opt.Log.Warn("cannot close a backend", "backend", id, "err", err)
 				}
@@ -194,7 +194,7 @@ func (e *Engine) backend(ctx context.Context, id backendID, b spec.Backend, anew
 
 // driveRuns has the runs of a backend's slots carried out, if it does that, until the function that it returns has returned.
 func (e *Engine) driveRuns(ctx context.Context, id backendID, p provision.Provisioner) (stop func()) {
-	d, ok := p.(dispatcherOfRuns)
+	d, ok := provision.As[dispatcherOfRuns](p)
 	if !ok {
 		return func() {}
 	}

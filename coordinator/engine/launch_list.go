@@ -14,7 +14,7 @@ import (
 func (w *backendWorker) lists(ctx context.Context) {
 	e := w.engine
 	pace := provision.DefaultPace
-	if p, ok := w.p.(provision.Pacer); ok {
+	if p, ok := provision.As[provision.Pacer](w.p); ok {
 		pace = p.Pace()
 	}
 	limited, cancel := context.WithTimeout(ctx, callWithin)

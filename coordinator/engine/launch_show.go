@@ -11,6 +11,7 @@ import (
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
 	"substrate/coordinator/dispatch"
+	"substrate/coordinator/provision"
 	"substrate/coordinator/spec"
 )
 
@@ -162,7 +163,7 @@ func (e *Engine) describe(ctx context.Context, id backendID, v *BackendView) {
 	default:
 		v.State = "opening"
 	}
-	d, ok := open.(dispatcher)
+	d, ok := provision.As[dispatcher](open)
 	if !ok {
 		return
 	}

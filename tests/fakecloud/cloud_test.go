@@ -1,12 +1,16 @@
 package fakecloud
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"substrate/coordinator"
 	"substrate/coordinator/provision"
@@ -24,6 +28,53 @@ func definition(typ string, spot bool) coordinator.Definition {
 
 // TestDirect shows that the conformance suite can be passed, and the engine with it.
 func TestDirect(t *testing.T) {
+	conforms(t, func(p provision.Provisioner) provision.Provisioner { return p })
+}
+
+// TestDecorated: who watches a provisioner's calls, or has them wait for their turn, changes none of them.
+func TestDecorated(t *testing.T) {
+	var calls, failures atomic.Int64
+	conforms(t, func(p provision.Provisioner) provision.Provisioner {
+		p = provision.Limit(p, rate.NewLimiter(rate.Inf, 1))
+		return provision.Observe(p, time.Now, func(_ provision.Verb, took time.Duration, err error) {
+			calls.Add(1)
+			if err != nil {
+				failures.Add(1)
+			}
+			if took < 0 {
+				t.Errorf("a call took %s", took)
+			}
+		})
+	})
+	t.Cleanup(func() { // the checks run in parallel
+		if calls.Load() < 100 || failures.Load() == 0 || failures.Load() >= calls.Load() {
+			t.Errorf("%d calls were seen, %d of them failed", calls.Load(), failures.Load())
+		}
+	})
+}
+
+// TestTurns: calls beyond what is allowed wait, and are not made when that takes too long.
+func TestTurns(t *testing.T) {
+	cloud := New(Options{Types: someTypes()})
+	p := provision.Limit(&Direct{Cloud: cloud, Cluster: "c"}, rate.NewLimiter(rate.Every(time.Hour), 2))
+	for n := range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err := p.List(ctx)
+		cancel()
+		if allowed := n < 2; allowed != (err == nil) || !allowed && (provision.FaultOf(err) != provision.FaultThrottled || cloud.Calls(OpList) != 2) {
+			t.Errorf("call %d: %v, %d calls were made", n+1, err, cloud.Calls(OpList))
+		}
+	}
+	if _, ok := provision.As[provision.Pacer](p); !ok {
+		t.Error("what it wraps has a pace")
+	}
+	if _, ok := provision.As[provision.Typer](p); ok {
+		t.Error("what it wraps tells no types")
+	}
+}
+
+func conforms(t *testing.T, decorate func(provision.Provisioner) provision.Provisioner) {
+	t.Helper()
 	kinds := map[provision.Fault]Cause{provision.FaultNoCapacity: NoCapacity, provision.FaultQuota: Quota, provision.FaultThrottled: Throttled,
 		provision.FaultDenied: Denied, provision.FaultClockSkew: ClockSkew, provision.FaultInvalid: Invalid, provision.FaultTransient: Broken}
 	ops := map[provisiontest.Call]Op{provisiontest.CallLaunch: OpLaunch, provisiontest.CallRelease: OpRelease, provisiontest.CallList: OpList, provisiontest.CallOffers: OpTypes}
@@ -34,7 +85,7 @@ func TestDirect(t *testing.T) {
 			t.Cleanup(c.Close)
 			spot, absent := definition("c5.large", true), definition("c6.none", false)
 			return provisiontest.Account{
-				Open:        func(_ testing.TB, cluster string) provision.Provisioner { return &Direct{Cloud: c, Cluster: cluster} },
+				Open:        func(_ testing.TB, cluster string) provision.Provisioner { return decorate(&Direct{Cloud: c, Cluster: cluster}) },
 				Definitions: [2]coordinator.Definition{definition("c5.large", false), definition("c5.metal", false)}, Spot: &spot, Absent: &absent,
 				Live: c.Live, Page: c.Page(), Pass: c.Advance,
 				Boot:    func(h provision.Handle) string { i, _ := c.Instance(string(h)); return string(i.UserData) },
