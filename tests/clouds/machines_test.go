@@ -20,6 +20,7 @@ type namespaces struct {
 	t     *testing.T
 	dir   string
 	cloud *fakecloud.Cloud
+	off   func(id string) // what becomes of one that has switched itself off; nil: it is over
 
 	mu  sync.Mutex
 	ran map[string]*exec.Cmd
@@ -66,6 +67,10 @@ func (n *namespaces) Boot(i fakecloud.Instance) error {
 	n.mu.Unlock()
 	go func() {
 		_ = cmd.Wait()
+		if n.off != nil {
+			n.off(i.ID)
+			return
+		}
 		n.cloud.Break(i.ID, fakecloud.PoweredOff)
 	}()
 	return nil

@@ -35,7 +35,7 @@ type Azure struct {
 	mu      sync.Mutex
 	heard   []AzureCall
 	off     map[string]string
-	spoilt  map[string]azureError
+	spoilt  map[string]azureError // by machine; "" is every machine
 	used    map[string]bool
 	answers int
 }
@@ -82,7 +82,7 @@ func (a *Azure) PowerOff(id, state string) {
 	a.off[id] = state
 }
 
-// Spoil has the making of a machine fail after it was accepted, as for want of room. "" has it succeed after all.
+// Spoil has the making of a machine fail after it was accepted, as for want of room; of id "" that of every one. Without a code it succeeds after all.
 func (a *Azure) Spoil(id, code, message string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -398,6 +398,9 @@ func (a *Azure) statesOf(i Instance) (statuses []any, power, making string) {
 	a.mu.Lock()
 	off := a.off[i.ID]
 	spoilt, failed := a.spoilt[i.ID]
+	if !failed {
+		spoilt, failed = a.spoilt[""]
+	}
 	a.mu.Unlock()
 	making, power = "Creating", ""
 	code, level, message := "creating", "Info", ""
