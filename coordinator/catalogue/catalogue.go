@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"time"
 
 	"substrate/coordinator"
 	"substrate/strictyaml"
@@ -15,26 +16,28 @@ import (
 
 // Type is what a catalogue says about one instance type. A nil pointer is unknown.
 type Type struct {
-	Name           string
-	VCPUs          *uint32
-	Cores          *uint32
-	ThreadsPerCore *uint32
-	Memory         *coordinator.Bytes // as sold; a node sees less
-	Arch           string             // amd64, arm64; "" unknown
-	GPUVendor      string
-	GPUs           *uint32            // whole ones; nil: unknown, where there is a vendor
-	Fraction       bool               // its GPU is a part of one, which nobody is given as a whole
-	CostPerHour    *float64           // USD, on demand, us-east-1
-	Shortfall      *coordinator.Bytes // of Memory, as measured on such a node
-	Seen           *coordinator.Bytes // what such a node had, as it said itself
-	BareMetal      bool
-	UsageClasses   []string // on-demand, spot, capacity-block; empty: unknown
+	Name           string             `json:"name"`
+	VCPUs          *uint32            `json:"vcpus,omitempty"`
+	Cores          *uint32            `json:"cores,omitempty"`
+	ThreadsPerCore *uint32            `json:"threads_per_core,omitempty"`
+	Memory         *coordinator.Bytes `json:"memory,omitempty"` // as sold; a node sees less
+	Arch           string             `json:"arch,omitempty"`   // amd64, arm64; "" unknown
+	GPUVendor      string             `json:"gpu_vendor,omitempty"`
+	GPUs           *uint32            `json:"gpus,omitempty"`          // whole ones; nil: unknown, where there is a vendor
+	Fraction       bool               `json:"fraction,omitempty"`      // its GPU is a part of one, which nobody is given as a whole
+	CostPerHour    *float64           `json:"cost_per_hour,omitempty"` // USD, on demand
+	Shortfall      *coordinator.Bytes `json:"-"`                       // of Memory, as measured on such a node
+	Seen           *coordinator.Bytes `json:"-"`                       // what such a node had, as it said itself
+	BareMetal      bool               `json:"bare_metal,omitempty"`
+	UsageClasses   []string           `json:"usage_classes,omitempty"` // on-demand, spot, capacity-block; empty: unknown
 	// Zones are those that have it, sorted; empty: unknown, or all of the place.
-	Zones []string
+	Zones []string `json:"zones,omitempty"`
 	// Flexible: cores and memory are the buyer's to choose, and unknown before.
-	Flexible bool
+	Flexible bool `json:"flexible,omitempty"`
 	// Ends is what the provider says of a type that it will give up, "" of others.
-	Ends string
+	Ends string `json:"ends,omitempty"`
+	// Missing is since when the provider does not tell of it any more; zero: it does.
+	Missing time.Time `json:"missing,omitzero"`
 }
 
 // Catalogue knows the types of one cloud. It does not change.
@@ -42,13 +45,30 @@ type Catalogue struct {
 	types    []Type // by name
 	names    []string
 	complete bool
+	priced   string    // the region that its prices are of, "" for any
+	told     *Provided // nil: it is built in
 }
 
 // Complete reports whether it lists all types of its cloud, so that a pattern stands for all that it matches and a miss is worth a word.
 func (c *Catalogue) Complete() bool { return c.complete }
 
-// Set holds the catalogues by the kind of definitions that are for them. It does not change; nil is empty.
-type Set struct{ of map[string]*Catalogue }
+// Told is the provider's word that it was made of, nil where it is built in.
+func (c *Catalogue) Told() *Provided {
+	if c == nil {
+		return nil
+	}
+	return c.told
+}
+
+// All lists its types, by name.
+func (c *Catalogue) All() []Type { return slices.Clone(c.types) }
+
+// Set holds the catalogues by the kind of definitions that are for them, and those of places by their backend's target. It does not change;
+// nil is empty.
+type Set struct {
+	of map[string]*Catalogue
+	at map[string]*Catalogue
+}
 
 // NewSet makes a set of catalogues by kind.
 func NewSet(of map[string]*Catalogue) *Set { return &Set{of: maps.Clone(of)} }
@@ -68,6 +88,35 @@ func (s *Set) Of(kind string) *Catalogue {
 		return nil
 	}
 	return s.of[kind]
+}
+
+// PlaceOf names a place: the kind of its provider, and the target of a backend.
+func PlaceOf(kind, target string) string { return kind + "/" + target }
+
+// At is the catalogue for definitions of a kind at a place: what its provider has told of it, else what is built in for the kind, else nil.
+func (s *Set) At(kind, target string) *Catalogue {
+	if s == nil {
+		return nil
+	}
+	if c := s.at[PlaceOf(kind, target)]; c != nil {
+		return c
+	}
+	return s.of[kind]
+}
+
+// With is the set with what the provider of a place has told.
+func (s *Set) With(p *Provided) (*Set, error) {
+	c, err := p.Catalogue(s.Of(p.Kind))
+	if err != nil {
+		return nil, err
+	}
+	out := &Set{at: map[string]*Catalogue{}}
+	if s != nil {
+		out.of = s.of
+		maps.Copy(out.at, s.at)
+	}
+	out.at[p.Place()] = c
+	return out, nil
 }
 
 // add puts types in order of their names.
@@ -238,20 +287,62 @@ func New(types []Type, complete bool) (*Catalogue, error) {
 	return c, nil
 }
 
+// Measured reports whether what a node sees of its memory was measured on one.
+func (t Type) Measured() bool { return t.Shortfall != nil && *t.Shortfall > 0 || t.Seen != nil }
+
 // Flags are what is worth a word about a type before it is launched.
 func (t Type) Flags(spot bool) []string {
 	var out []string
 	if t.BareMetal {
-		out = append(out, "bare metal")
+		out = append(out, FlagMetal)
 	}
 	if t.Fraction {
-		out = append(out, "a fraction of a GPU, which counts as none")
+		out = append(out, FlagFraction)
+	}
+	if t.GPUVendor != "" && t.GPUs == nil && !t.Fraction {
+		out = append(out, FlagUncounted)
 	}
 	if t.Arch != "" && t.Arch != "amd64" {
 		out = append(out, "architecture "+t.Arch)
 	}
-	if spot && len(t.UsageClasses) > 0 && !slices.Contains(t.UsageClasses, "spot") {
-		out = append(out, "not sold as spot")
+	if spot && !t.sold("spot") {
+		out = append(out, FlagNoSpot)
+	}
+	if t.Ends != "" {
+		out = append(out, t.Ends)
+	}
+	if !t.Missing.IsZero() {
+		out = append(out, t.gone())
 	}
 	return out
+}
+
+// The flags that say the same of each type.
+const (
+	FlagMetal     = "bare metal"
+	FlagFraction  = "a fraction of a GPU, which counts as none"
+	FlagUncounted = "an unknown number of GPUs"
+	FlagNoSpot    = "not sold as spot"
+)
+
+// sold reports whether a type can be had in a way, as far as anybody says.
+func (t Type) sold(class string) bool {
+	return len(t.UsageClasses) == 0 || slices.Contains(t.UsageClasses, class)
+}
+
+func (t Type) gone() string {
+	return "the provider has not told of it since " + t.Missing.UTC().Format(time.RFC3339)
+}
+
+// Gone says since when the provider does not tell of a type any more, "" where it does.
+func (t Type) Gone() string {
+	if t.Missing.IsZero() {
+		return ""
+	}
+	return t.gone()
+}
+
+// Where reports whether a zone has the type, as far as anybody says; "" is anywhere.
+func (t Type) Where(zone string) bool {
+	return zone == "" || len(t.Zones) == 0 || slices.Contains(t.Zones, zone)
 }

@@ -37,7 +37,7 @@ func parseCatalogue(r io.Reader) (*Catalogue, error) {
 			return nil, fmt.Errorf("cannot read catalogue: the column %s is missing", name)
 		}
 	}
-	c := &Catalogue{complete: true}
+	c := &Catalogue{complete: true, priced: "us-east-1"}
 	var types []Type
 	for len(types) < 100_000 {
 		rec, err := cr.Read()

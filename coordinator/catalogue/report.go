@@ -1,6 +1,7 @@
 package catalogue
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -138,6 +139,7 @@ type Known struct {
 	Report     *Report
 	Configured *coordinator.Hardware // of the definition; marked as estimated where it is a catalogue's
 	Provider   *coordinator.Hardware
+	By         Source // who says what is estimated in Configured; "" is an estimate
 }
 
 // Hardware is what counts: what nodes reported before what the configuration claims, that before the provider's word and that before what
@@ -151,7 +153,7 @@ func (k Known) Hardware() (*coordinator.Hardware, Source) {
 	case k.Provider != nil:
 		return k.Provider, SourceProvider
 	case k.Configured != nil:
-		return k.Configured, SourceEstimate
+		return k.Configured, cmp.Or(k.By, SourceEstimate)
 	}
 	return nil, ""
 }

@@ -90,7 +90,8 @@ func TestPrecedence(t *testing.T) {
 	r := report("a", 1, 1, 0)
 	claim, estimate, word := &coordinator.Hardware{Cores: 2}, &coordinator.Hardware{Cores: 3, Estimated: true}, &coordinator.Hardware{Cores: 4}
 	for want, k := range map[Source]Known{
-		SourceReport: {&r, claim, word}, SourceConfigured: {nil, claim, word}, SourceProvider: {nil, estimate, word}, SourceEstimate: {nil, estimate, nil}, "": {},
+		SourceReport: {&r, claim, word, SourceListed}, SourceConfigured: {nil, claim, word, SourceConfigured}, SourceProvider: {nil, estimate, word, SourceListed},
+		SourceListed: {nil, estimate, nil, SourceListed}, SourceEstimate: {Configured: estimate}, "": {},
 	} {
 		if h, source := k.Hardware(); source != want || (h == nil) != (want == "") {
 			t.Errorf("%s instead of %s", source, want)

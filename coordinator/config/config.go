@@ -29,6 +29,10 @@ type Options struct {
 	// Catalogues expand wildcards, price instances and say what they have. Nil is what is built in, parsed anew
 	// for each call; a caller that parses often keeps catalogue.Embedded's result.
 	Catalogues *catalogue.Set
+	// Unknown is asked about a wildcard at a place without a catalogue: why there is none, and what to do. Nil has no answer.
+	Unknown func(b spec.Backend) (why, hint string)
+	// Stored is a configuration that was accepted before: a pattern without types costs its members and not the start.
+	Stored bool
 	// Federate stores definitions without using them.
 	Federate bool
 	// Previous lends its compiled expressions to those of the same text; nil has none.
@@ -59,6 +63,8 @@ type Checked struct {
 
 	compiled  []*compiled
 	backendOf map[coordinator.DefinitionID]spec.Backend
+	rows      map[coordinator.DefinitionID]Row
+	wildcards []wildcard
 }
 
 // Place is a line and column from 1 and the path there.
@@ -142,7 +148,7 @@ type parser struct {
 	window   strictyaml.Value
 	priority strictyaml.Value
 	drafts   []*draft
-	matched  map[string][]catalogue.Type // by kind and pattern: the catalogue is searched once for each
+	matched  map[string][]catalogue.Type // by place and pattern: a catalogue is searched once for each
 }
 
 func (p *parser) root(v strictyaml.Value) {

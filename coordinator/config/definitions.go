@@ -21,6 +21,7 @@ type draft struct {
 	spec    *spec.Decoded
 	backend spec.Backend
 	types   []instance
+	without []Flagged // types that its pattern matches and that it is not about
 }
 
 // instance is one expansion.
@@ -30,6 +31,8 @@ type instance struct {
 	hardware *coordinator.Hardware
 	cost     *float64
 	listed   bool // the cost is the catalogue's
+	source   catalogue.Source
+	row      *catalogue.Type // nil: the catalogue does not have it
 }
 
 func (p *parser) definitions(v strictyaml.Value) {
@@ -49,6 +52,7 @@ func (p *parser) definitions(v strictyaml.Value) {
 	p.matched = map[string][]catalogue.Type{}
 	p.out.Places = map[coordinator.DefinitionID]Place{}
 	p.out.backendOf = map[coordinator.DefinitionID]spec.Backend{}
+	p.out.rows = map[coordinator.DefinitionID]Row{}
 	first := make(map[coordinator.DefinitionID]*draft, len(list))
 	for _, e := range list {
 		d := p.definition(e)
@@ -229,6 +233,8 @@ func (p *parser) expand(d *draft, first map[coordinator.DefinitionID]*draft) boo
 	if !ok {
 		return true
 	}
+	known := p.opt.Catalogues.At(d.spec.Kind, d.backend.Target())
+	from := len(p.out.Config.Definitions)
 	for _, t := range types {
 		if t.id, ok = p.id(d, t.name); !ok {
 			return true
@@ -248,10 +254,16 @@ func (p *parser) expand(d *draft, first map[coordinator.DefinitionID]*draft) boo
 		line, column := d.place.Position()
 		p.out.Places[t.id] = Place{line, column, d.place.Path()}
 		p.out.backendOf[t.id] = d.backend
+		if t.source != "" || t.row != nil {
+			p.out.rows[t.id] = rowOf(t, spec.Wildcard(d.spec.Type))
+		}
 		if len(p.out.Config.Definitions) > MaxDefinitions {
 			d.id.Errorf(strictyaml.CodeTooLarge, "there are more than %d definitions after expansion", MaxDefinitions)
 			return false
 		}
+	}
+	if d.spec.TypeKey != "" && spec.Wildcard(d.spec.Type) {
+		p.wildcard(d, known, from)
 	}
 	return true
 }
@@ -262,82 +274,6 @@ func (p *parser) finish(d *draft, t instance) coordinator.Definition {
 	def.CostListed = t.listed
 	def.Spec = d.spec.WithType(t.name)
 	return def
-}
-
-// types lists what the spec's type name stands for; one nameless entry for kinds without types.
-func (p *parser) types(d *draft) ([]instance, bool) {
-	s := d.spec
-	known := p.opt.Catalogues.Of(s.Kind)
-	switch {
-	case s.TypeKey == "":
-		return []instance{{hardware: s.Hardware, cost: s.CostPerHour}}, true
-	case s.Type == "":
-		return nil, false // reported already
-	case known != nil && known.Complete():
-		return p.listed(d, known)
-	case spec.Wildcard(s.Type):
-		s.TypeValue.Report(strictyaml.SeverityError, "wildcard",
-			fmt.Sprintf("there is no catalogue of %s types to expand %s", s.Kind, s.Type), "name one exact type for each definition")
-		return nil, false
-	}
-	t := catalogue.Type{Name: s.Type}
-	if known != nil {
-		if listed, ok := known.Type(s.Type); ok {
-			t = listed
-		}
-	}
-	return []instance{instanceOf(s, t)}, true
-}
-
-// listed lists the types of a complete catalogue that a spec names.
-func (p *parser) listed(d *draft, known *catalogue.Catalogue) ([]instance, bool) {
-	s := d.spec
-	pattern := s.Kind + " " + s.Type
-	found, ok := p.matched[pattern]
-	if !ok {
-		found = known.Match(s.Type)
-		p.matched[pattern] = found
-	}
-	wild := spec.Wildcard(s.Type)
-	hint := ""
-	if len(found) == 0 {
-		if near := known.Nearest(s.Type, 5); len(near) > 0 {
-			hint = "the nearest are " + strings.Join(near, ", ")
-		}
-	}
-	switch {
-	case len(found) == 0 && wild:
-		s.TypeValue.Report(strictyaml.SeverityError, "wildcard", "no instance type matches "+s.Type, hint)
-		return nil, false
-	case len(found) == 0:
-		// A type may be newer than the catalogue: its hardware is unknown until it reports.
-		p.warn(s.TypeValue, LintUnknownType, "the catalogue does not know the instance type "+s.Type, hint)
-		return []instance{instanceOf(s, catalogue.Type{Name: s.Type})}, true
-	case wild && !strings.Contains(d.def.Configured, "${spec."+s.TypeKey+"}"):
-		d.id.Report(strictyaml.SeverityError, "wildcard",
-			fmt.Sprintf("%s stands for %d types, but the id has no place for their names", s.Type, len(found)),
-			"write ${spec."+s.TypeKey+"} in the id")
-		return nil, false
-	}
-	out := make([]instance, len(found))
-	for i, t := range found {
-		out[i] = instanceOf(s, t)
-	}
-	return out, true
-}
-
-// instanceOf is one expansion: what the text says goes before the catalogue.
-func instanceOf(s *spec.Decoded, t catalogue.Type) instance {
-	i := instance{name: t.Name, hardware: t.Hardware(), cost: s.CostPerHour}
-	if s.Hardware != nil {
-		bought := *s.Hardware
-		bought.Memory = catalogue.Usable(bought.Memory, t.BareMetal)
-		i.hardware = &bought
-	}
-	if i.cost == nil && t.CostPerHour != nil {
-		i.cost, i.listed = t.CostPerHour, true
-	}
-	return i
 }
 
 // id replaces the placeholders of a definition's id and checks the result.

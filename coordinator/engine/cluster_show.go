@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"substrate/coordinator"
 	"substrate/coordinator/catalogue"
@@ -15,6 +16,7 @@ type DefinitionView struct {
 	State        string // "active" or why not
 	Capacity     *coordinator.Hardware
 	Source       catalogue.Source  // of Capacity; "" where nodes are there
+	SourceAt     time.Time         // when the source said so; zero: it is built in, or the configuration's
 	Report       *catalogue.Report // of its type, nil before the first
 	Flags        []string          // what is odd about it
 }
@@ -47,8 +49,9 @@ func (e *Engine) Definitions(ctx context.Context) (rev coordinator.Revision, lis
 			v.CostPerHour = s.price(&d)
 			if h, source := s.expected(&d); h != nil {
 				v.Capacity, v.Source = h, source
+				v.SourceAt = s.sourceAt(&d, source)
 			}
-			v.Flags = s.flags(e.catalogues, &d)
+			v.Flags = s.flags(&d)
 			if r := s.reportOf(&d); r != nil {
 				report := *r
 				v.Report = &report
@@ -89,6 +92,7 @@ func (e *Engine) Status(ctx context.Context) (v StatusView, err error) {
 		for _, w := range s.openWindows {
 			v.Warnings = append(v.Warnings, fmt.Sprintf("maintenance %s of %s from %s to %s: %s", w.id, w.record.scope(), moment(w.record.From), moment(w.record.Until), w.record.Message))
 		}
+		v.Warnings = append(v.Warnings, s.catalogueWarnings()...)
 		if s.config.Revision == 0 {
 			v.Warnings = append(v.Warnings, "no configuration is set")
 		}

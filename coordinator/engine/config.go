@@ -121,7 +121,12 @@ func (a *activeConfig) sortByCost() {
 
 // parse checks a configuration file. previous lends its compiled expressions.
 func (e *Engine) parse(file string, yaml []byte, previous *config.Checked) (*config.Checked, strictyaml.Diagnostics) {
-	return config.Parse(file, yaml, config.Options{Catalogues: e.catalogues, Previous: previous, Federate: e.opt.Federate})
+	return e.parseWith(file, yaml, config.Options{Catalogues: e.catalogues.Load(), Previous: previous})
+}
+
+func (e *Engine) parseWith(file string, yaml []byte, o config.Options) (*config.Checked, strictyaml.Diagnostics) {
+	o.Federate = e.opt.Federate
+	return config.Parse(file, yaml, o)
 }
 
 // orInfinite puts unknown costs last.
@@ -169,9 +174,25 @@ func (e *Engine) SetConfig(ctx context.Context, c Caller, in SetConfig) (res Set
 	if err := c.authorize(auth.PermissionAdminCluster, op, auth.Target{}); err != nil {
 		return res, err
 	}
+	for range acceptTries {
+		if res, err = e.setConfig(ctx, c, in, op); err != errExpandedAnew {
+			return res, err
+		}
+	}
+	return res, coordinator.Errorf(coordinator.ErrUnavailable, op, "catalogues change all the time")
+}
+
+// errExpandedAnew: while a configuration was read, what its patterns stand for has changed.
+var errExpandedAnew = errors.New("a catalogue has changed")
+
+func (e *Engine) setConfig(ctx context.Context, c Caller, in SetConfig, op string) (res SetConfigResult, err error) {
 	var previous *config.Checked
 	var nodes []fleet.Node
-	if err := e.view(ctx, func(s *state) { previous, nodes = s.config.checked, s.fleetNodes() }); err != nil {
+	var generation uint64
+	if err := e.askMissing(ctx, in.File, in.YAML); err != nil {
+		return res, err
+	}
+	if err := e.view(ctx, func(s *state) { previous, nodes, generation = s.config.checked, s.fleetNodes(), s.generation }); err != nil {
 		return res, err
 	}
 	checked, diags := e.parse(in.File, in.YAML, previous)
@@ -185,6 +206,9 @@ func (e *Engine) SetConfig(ctx context.Context, c Caller, in SetConfig) (res Set
 	sum := hex.EncodeToString(digest[:])
 	err = e.doView(ctx, func(t *tx) error {
 		s := t.state
+		if s.generation != generation {
+			return errExpandedAnew
+		}
 		if in.IfRevision != nil && *in.IfRevision != s.config.Revision {
 			return coordinator.Errorf(coordinator.ErrConflict, op, "revision %d runs, not %d", s.config.Revision, *in.IfRevision).
 				WithHint("look at the difference with `substrate cluster config get`, then set again")
@@ -228,9 +252,7 @@ func (t *tx) setConfig(active *activeConfig, rev ConfigRevision, in SetConfig, f
 			return err
 		}
 	}
-	active.Revision, active.forNodes.Revision = rev.Revision, rev.Revision
 	old := s.config
-	s.config = active
 	s.revisions = append(s.revisions, rev)
 	t.put(configKey(rev.Revision), rev)
 	t.putBytes(yamlKey(rev.Revision), in.YAML)
@@ -238,7 +260,22 @@ func (t *tx) setConfig(active *activeConfig, rev ConfigRevision, in SetConfig, f
 	t.event(Event{Kind: "config-set", Subject: "revision " + strconv.FormatUint(uint64(rev.Revision), 10),
 		Message:  fmt.Sprintf("by %s", rev.SetBy),
 		Metadata: map[string]string{"sha256": rev.SHA256, "before": fmt.Sprint(old.Revision)}})
-	// Nodes keep their definition until they have answered with the new conditions, unless it is gone.
+	t.use(active, rev.Revision)
+	t.then(func(int64) {
+		for _, n := range s.nodes {
+			if n.session != nil {
+				n.session.push(ToNode{Configuration: active.forNodes})
+			}
+		}
+	})
+	return nil
+}
+
+// use makes definitions the ones that count from now on. Nodes keep theirs until they have answered with new conditions, unless it is gone.
+func (t *tx) use(active *activeConfig, revision coordinator.Revision) {
+	s := t.state
+	active.Revision, active.forNodes.Revision = revision, revision
+	s.config = active
 	for _, n := range s.sortedNodes() {
 		launched := n.record.Launch != "" && n.record.Bound == n.record.Definition && s.definition(n.record.Bound) != nil
 		if n.record.Definition != "" && !slices.Contains(active.order, n.record.Definition) && !launched {
@@ -254,14 +291,6 @@ func (t *tx) setConfig(active *activeConfig, rev ConfigRevision, in SetConfig, f
 	s.reprice()
 	t.forgetUnjoined()
 	t.autoDiscover()
-	t.then(func(int64) {
-		for _, n := range s.nodes {
-			if n.session != nil {
-				n.session.push(ToNode{Configuration: active.forNodes})
-			}
-		}
-	})
-	return nil
 }
 
 // ValidateConfig checks bytes without setting them.

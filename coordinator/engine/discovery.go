@@ -203,6 +203,8 @@ func (s *state) whyLater(d *coordinator.Definition, running int, now time.Time) 
 	switch {
 	case o == nil:
 		return "its backend has not answered yet"
+	case s.unavailable(d) != "":
+		return s.unavailable(d)
 	case now.Before(o.until):
 		return fmt.Sprintf("not launched before %s: %s", moment(o.until), o.why)
 	case running >= limits.Concurrency:

@@ -78,10 +78,11 @@ type Engine struct {
 	sessions     sessions
 	credentials  credentials
 	peers        peers
-	catalogues   *catalogue.Set
-	ca           *auth.CA  // never changes
-	nextPass     time.Time // no scheduling pass before: passes take at most a fifth of the loop's time
-	lastTurn     time.Time // end of the last turn
+	builtIn      *catalogue.Set                // never changes
+	catalogues   atomic.Pointer[catalogue.Set] // built in, and as providers have told
+	ca           *auth.CA                      // never changes
+	nextPass     time.Time                     // no scheduling pass before: passes take at most a fifth of the loop's time
+	lastTurn     time.Time                     // end of the last turn
 	pace         time.Duration
 	together     *[]*command // requests that wait for one turn, nil: each has its own
 	provisioners provisioners
@@ -129,9 +130,10 @@ func New(ctx context.Context, opt Options) (*Engine, error) {
 		events:   newEventRing(opt.RetainedEvents),
 	}
 	var err error
-	if e.catalogues, err = catalogue.Embedded(); err != nil {
+	if e.builtIn, err = catalogue.Embedded(); err != nil {
 		return nil, err
 	}
+	e.catalogues.Store(e.builtIn)
 	if err := e.reload(ctx); err != nil {
 		return nil, err
 	}

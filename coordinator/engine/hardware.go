@@ -41,7 +41,8 @@ func (s *state) reportOf(d *coordinator.Definition) *catalogue.Report {
 
 // expected is what a node of a definition will have, as far as anybody says, and who says so.
 func (s *state) expected(d *coordinator.Definition) (*coordinator.Hardware, catalogue.Source) {
-	known := catalogue.Known{Report: s.reportOf(d), Configured: d.Hardware}
+	row, _ := s.config.checked.RowOf(d.ID)
+	known := catalogue.Known{Report: s.reportOf(d), Configured: d.Hardware, By: row.Source}
 	if o := s.offers[d.ID]; o != nil {
 		known.Provider = o.Hardware
 	}
@@ -247,13 +248,9 @@ func discoverHint(d *coordinator.Definition) string {
 }
 
 // flags are what is odd about a definition: of its type, by the catalogue, and where nodes have reported less than was said of them.
-func (s *state) flags(known *catalogue.Set, d *coordinator.Definition) []string {
-	var out []string
-	if c := known.Of(d.Kind); c != nil {
-		if t, ok := c.Type(d.Instance); ok {
-			out = t.Flags(spec.Spot(d.Spec))
-		}
-	}
+func (s *state) flags(d *coordinator.Definition) []string {
+	row, _ := s.config.checked.RowOf(d.ID)
+	out := row.Type.Flags(spec.Spot(d.Spec))
 	r := s.reportOf(d)
 	if r == nil {
 		return out

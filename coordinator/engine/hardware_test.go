@@ -270,7 +270,7 @@ func TestNumberOfGPUsUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := l.start(store.NewMemory(), "")
-	c.engine.catalogues = catalogue.NewSet(map[string]*catalogue.Catalogue{spec.KindAWS: types})
+	c.engine.catalogues.Store(catalogue.NewSet(map[string]*catalogue.Catalogue{spec.KindAWS: types}))
 	c.setGranted("definitions:\n" + ofType("gpu", "x.gpu"))
 	w := c.start(asks("cpu: {cores: 1}, devices: {nvidia.com/gpu: 1}"))
 	c.waitsFor(w.ID, "hardware-unknown: definition gpu: the number of nvidia.com/gpu is not known until a node of the type has reported")

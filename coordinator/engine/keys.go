@@ -41,6 +41,7 @@ const (
 	prefixDiscovery   = "discovery/" // types to be looked at
 	prefixHardware    = "hardware/"  // what nodes of a type have reported, kept when they are gone
 	prefixUnjoined    = "unjoined/"  // unjoined/<definition>: its launches that never joined
+	prefixCatalogue   = "catalogue/" // what a place's provider has told of its types
 	prefixEvent       = "event/"
 
 	keyFederate      = "federation/federate"   // whom this cluster belongs to

@@ -368,6 +368,9 @@ func (s *state) tellOffers() {
 			Node:             launchedNode(d.ID, hardware),
 			UnavailableUntil: o.until, Why: o.why, Stopped: s.protected(d),
 		}
+		if why := s.unavailable(d); why != "" {
+			offer.UnavailableUntil, offer.Why = s.now().Add(typesEvery), why
+		}
 		if spec.Native(d) {
 			offer.TTL, offer.TTLBuffer = 0, 0 // each job has its own end
 		}

@@ -170,8 +170,9 @@ func (e *Engine) backend(ctx context.Context, id backendID, b spec.Backend, anew
 		if err == nil {
 			e.provisioners.set(id, p, "")
 			w := &backendWorker{engine: e, id: id, p: p, bell: make(chan struct{}, 1)}
-			stop := e.driveRuns(ctx, id, p)
+			stop, stopAsking := e.driveRuns(ctx, id, p), e.keepCatalogue(ctx, b, p)
 			w.serve(ctx)
+			stopAsking()
 			stop()
 			if c, ok := provision.As[provision.Closer](p); ok {
 				if err := c.Close(); err != nil {

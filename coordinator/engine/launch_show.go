@@ -215,6 +215,8 @@ func (s *state) offerTrouble(e *Engine, d *coordinator.Definition) string {
 	}
 	if o := s.offers[d.ID]; o == nil {
 		parts = append(parts, "its backend has not answered yet")
+	} else if why := s.unavailable(d); why != "" {
+		parts = append(parts, why)
 	} else if s.now().Before(o.until) {
 		parts = append(parts, fmt.Sprintf("not launched before %s: %s", o.until.UTC().Format(time.RFC3339), o.why))
 	}

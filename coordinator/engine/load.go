@@ -11,6 +11,7 @@ import (
 	"substrate/coordinator"
 	"substrate/coordinator/auth"
 	"substrate/coordinator/catalogue"
+	"substrate/coordinator/config"
 	"substrate/coordinator/grant"
 	"substrate/coordinator/inventory"
 	"substrate/coordinator/provision"
@@ -65,7 +66,8 @@ func (e *Engine) newState() (*state, error) {
 		reservations: map[sched.ReservationID]*reservation{}, reservationKeys: map[string]sched.ReservationID{},
 		windows: map[string]*window{}, windowKeys: map[string]string{},
 		launches: map[provision.LaunchID]*launch{}, offers: map[coordinator.DefinitionID]*offer{}, reports: map[catalogue.Key][]*catalogue.Report{}, discoveries: map[string]*discoveryRecord{},
-		unjoined:   map[coordinator.DefinitionID]*unjoinedRecord{},
+		unjoined: map[coordinator.DefinitionID]*unjoinedRecord{},
+		provided: map[string]*catalogue.Provided{}, catalogueTrouble: map[string]catalogueTrouble{},
 		federation: newFederationState(), kinds: e.opt.Provisioners.Kinds,
 	}, nil
 }
@@ -86,7 +88,7 @@ func (e *Engine) load(ctx context.Context) (*state, error) {
 		return nil, fmt.Errorf("cannot read the state: it was written by a newer version (schema %d, this one knows %d)", s.cluster.Schema, schemaVersion)
 	}
 	steps := []func(context.Context, *state) error{
-		e.loadSecrets, e.loadOwners, e.loadGrants, e.loadConfig, e.loadReports, e.loadNodes, e.loadLaunches, e.loadWorkflows, e.loadAllocations, e.loadHolds, e.loadReservations, e.loadMaintenance, e.loadEvents, e.loadFederation,
+		e.loadSecrets, e.loadOwners, e.loadGrants, e.loadCatalogues, e.loadConfig, e.loadReports, e.loadNodes, e.loadLaunches, e.loadWorkflows, e.loadAllocations, e.loadHolds, e.loadReservations, e.loadMaintenance, e.loadEvents, e.loadFederation,
 	}
 	for _, step := range steps {
 		if err := step(ctx, s); err != nil {
@@ -192,7 +194,7 @@ func (e *Engine) loadConfig(ctx context.Context, s *state) error {
 	if err != nil {
 		return err
 	}
-	checked, diags := e.parse(fmt.Sprintf("revision %d", newest.Revision), entry.Value, nil)
+	checked, diags := e.parseWith(fmt.Sprintf("revision %d", newest.Revision), entry.Value, config.Options{Catalogues: e.catalogues.Load(), Stored: true})
 	if err := diags.Err(); err != nil {
 		return err
 	}

@@ -57,6 +57,9 @@ type state struct {
 	discoveries      map[string]*discoveryRecord              // by keyID
 	unjoined         map[coordinator.DefinitionID]*unjoinedRecord
 	spent            discoverySpent
+	provided         map[string]*catalogue.Provided        // by place
+	catalogueTrouble map[string]catalogueTrouble           // by place; places that answer have none
+	generation       uint64                                // counts answers that were taken over
 	reports          map[catalogue.Key][]*catalogue.Report // of launched nodes, by architecture
 
 	federation federationState

@@ -24,6 +24,7 @@ const (
 	formMode
 	formCondition
 	formAccelerator
+	formArch
 )
 
 // wrong are values that a key of the form must refuse.
@@ -47,6 +48,8 @@ func (f form) wrong() []string {
 		return []string{"a", "[a]", "{a: 1}", "{a: [b]}", "null"}
 	case formMode:
 		return []string{"pilots", "1", "[pilot]", `""`, "null"}
+	case formArch:
+		return []string{"x86_64", "1", "[arm64]", `""`, "null"}
 	case formCondition:
 		return []string{"true", "5", `""`, `" "`, "[a]", "null"}
 	case formAccelerator:
@@ -71,7 +74,7 @@ func matrix() map[string][]key {
 		return out
 	}
 	cost := key{"costPerHour", formAmount, "0.5", false}
-	spot := key{"spot", formBool, "true", false}
+	spot, arch := key{"spot", formBool, "true", false}, key{"architecture", formArch, "arm64", false}
 	batch := func(more ...string) []key {
 		return append([]key{{"cpu", formCount, "4", true}, {"memory", formSize, "8GiB", true}, {"gpus", formCount, "1", false},
 			{"nodes", formCount, "2", false}, {"mode", formMode, "native", false}, {"extraDirectives", formTexts, "[--x]", false}, cost}, text(more...)...)
@@ -79,12 +82,12 @@ func matrix() map[string][]key {
 	return map[string][]key{
 		KindStatic: {{"condition", formCondition, "hostname() == 'a'", true}, cost},
 		KindAWS: append([]key{{"instanceType", formType, "t3.*", true}, spot, {"securityGroupIds", formTexts, "[sg-1]", false},
-			{"tags", formTextMap, "{a: b}", false}, cost}, text("region", "zone", "imageId", "subnetId", "instanceProfile")...),
-		KindGCP: append([]key{{"machineType", formType, "n2-standard-4", true}, spot, {"accelerator", formAccelerator, "{type: a, count: 2}", false}, cost},
+			{"tags", formTextMap, "{a: b}", false}, arch, cost}, text("region", "zone", "imageId", "subnetId", "instanceProfile")...),
+		KindGCP: append([]key{{"machineType", formType, "n2-standard-4", true}, spot, {"accelerator", formAccelerator, "{type: a, count: 2}", false}, arch, cost},
 			text("zone", "image", "network")...),
-		KindAzure: append([]key{{"vmSize", formType, "Standard_D4", true}, spot, cost}, text("location", "image", "subnet")...),
+		KindAzure: append([]key{{"vmSize", formType, "Standard_D4", true}, spot, arch, cost}, text("location", "image", "subnet")...),
 		KindOCI: append([]key{{"shape", formType, "VM.X.Flex", true}, {"ocpus", formAmount, "2", true}, {"memory", formSize, "16GiB", true},
-			{"preemptible", formBool, "true", false}, cost}, text("compartment", "availabilityDomain", "image", "subnet")...),
+			{"preemptible", formBool, "true", false}, arch, cost}, text("compartment", "availabilityDomain", "image", "subnet")...),
 		KindCoreWeave: {{"instanceType", formType, "gd-8x", true}, cost},
 		KindSlurm:     batch("partition", "account", "qos", "constraint"),
 		KindPBS:       batch("queue", "project"),

@@ -138,6 +138,8 @@ type Decoded struct {
 	CostPerHour *float64 // as written; nil leaves it to the catalogue
 	// Condition is the place of a static condition.
 	Condition strictyaml.Value
+	// Architecture is the image's, as the text says; "" is unknown.
+	Architecture string
 	// Hardware is what the text itself says about a node, nil when it says nothing: with clouds, what was bought, of which a node sees less.
 	Hardware *coordinator.Hardware
 
@@ -212,6 +214,19 @@ func TypeOf(s any) (name, image string) {
 	return "", ""
 }
 
+// Zone is where inside its place an expanded spec launches, "" where it leaves that open.
+func Zone(s any) string {
+	switch s := s.(type) {
+	case AWS:
+		return s.Zone
+	case GCP:
+		return s.Zone
+	case OCI:
+		return s.AvailabilityDomain
+	}
+	return ""
+}
+
 // Spot reports whether an expanded spec asks for what the cloud may take back.
 func Spot(s any) bool {
 	switch s := s.(type) {
@@ -262,6 +277,12 @@ func decoder(kind string) func(*Decoded, *strictyaml.Object) {
 		return (*Decoded).pbs
 	}
 	return nil
+}
+
+// image reads the key that names what nodes boot from, and the architecture that it is for.
+func (d *Decoded) image(o *strictyaml.Object, key string) string {
+	d.Architecture = strictyaml.Default(o, "architecture", "", strictyaml.OneOf("amd64", "arm64"))
+	return d.text(o, key)
 }
 
 // text reads an optional single-line text that an id may name.
@@ -336,7 +357,7 @@ func (d *Decoded) static(o *strictyaml.Object) {
 func (d *Decoded) aws(o *strictyaml.Object) {
 	s := AWS{InstanceType: d.typeName(o, "instanceType"), Spot: isSet(o, "spot")}
 	s.Region, s.Zone = d.text(o, "region"), d.text(o, "zone")
-	s.ImageID, s.SubnetID = d.text(o, "imageId"), d.text(o, "subnetId")
+	s.ImageID, s.SubnetID = d.image(o, "imageId"), d.text(o, "subnetId")
 	s.SecurityGroupIDs = words(o, "securityGroupIds")
 	s.InstanceProfile = d.text(o, "instanceProfile")
 	s.Tags = strictyaml.Default(o, "tags", nil, strictyaml.Value.TextMap)
@@ -357,14 +378,14 @@ func (d *Decoded) gcp(o *strictyaml.Object) {
 		ao.Close()
 		s.Accelerator = &a
 	}
-	s.Image, s.Network = d.text(o, "image"), d.text(o, "network")
+	s.Image, s.Network = d.image(o, "image"), d.text(o, "network")
 	d.target = []string{s.MachineType, s.Zone}
 	d.Spec = s
 }
 
 func (d *Decoded) azure(o *strictyaml.Object) {
 	s := Azure{VMSize: d.typeName(o, "vmSize"), Location: d.text(o, "location"), Spot: isSet(o, "spot")}
-	s.Image, s.Subnet = d.text(o, "image"), d.text(o, "subnet")
+	s.Image, s.Subnet = d.image(o, "image"), d.text(o, "subnet")
 	d.target = []string{s.VMSize, s.Location}
 	d.Spec = s
 }
@@ -375,7 +396,7 @@ func (d *Decoded) oci(o *strictyaml.Object) {
 	ocpus, memory := given(ocpusAt, strictyaml.Floats(0.125, 1024)), given(memoryAt, Memory)
 	s.Compartment, s.AvailabilityDomain = d.text(o, "compartment"), d.text(o, "availabilityDomain")
 	s.Preemptible = isSet(o, "preemptible")
-	s.Image, s.Subnet = d.text(o, "image"), d.text(o, "subnet")
+	s.Image, s.Subnet = d.image(o, "image"), d.text(o, "subnet")
 	flexible := strings.HasSuffix(strings.ToLower(s.Shape), ".flex")
 	switch {
 	case s.Shape == "" || Wildcard(s.Shape):
