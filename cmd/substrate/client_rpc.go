@@ -240,6 +240,18 @@ func (c *connection) discoverHardware() rpc[*apiv1.DiscoverHardwareRequest, *api
 	return c.nodes.DiscoverHardware
 }
 
+func (c *connection) listCatalogues() rpc[*apiv1.ListCataloguesRequest, *apiv1.ListCataloguesResponse] {
+	return c.nodes.ListCatalogues
+}
+
+func (c *connection) refreshCatalogues() rpc[*apiv1.RefreshCataloguesRequest, *apiv1.RefreshCataloguesResponse] {
+	return c.nodes.RefreshCatalogues
+}
+
+func (c *connection) listInstanceTypes() rpc[*apiv1.ListInstanceTypesRequest, *apiv1.ListInstanceTypesResponse] {
+	return c.nodes.ListInstanceTypes
+}
+
 func (c *connection) resumeDefinition() rpc[*apiv1.ResumeDefinitionRequest, *apiv1.ResumeDefinitionResponse] {
 	return c.nodes.ResumeDefinition
 }

@@ -16,14 +16,19 @@ import (
 	"substrate/coordinator/catalogue"
 	"substrate/coordinator/config"
 	"substrate/coordinator/config/fleet"
+	"substrate/coordinator/spec"
 	"substrate/proto/apiv1"
 )
 
 func (a *app) configPlanCommand() *cobra.Command {
 	var dir, running string
+	var members uint32
+	var all bool
 	cmd := &cobra.Command{
 		Use: "plan FILE", Short: "Say what a configuration would do to nodes and work, and set nothing", Args: cobra.ExactArgs(1),
 		Long: "Say what a configuration would do to nodes and work, and set nothing.\n" +
+			"It lists what each wildcard stands for, with what is odd about its members: bare metal, a part of a GPU, another architecture, not sold as\n" +
+			"spot, a price that nobody knows. --all lists every member.\n" +
 			"With --nodes DIR no coordinator is asked: DIR holds one snapshot or one file of facts for each node.\n" +
 			"Exit code 0: nothing would change, 6: something would.",
 		Example: "  substrate cluster config plan cluster.yaml\n  substrate cluster config plan new.yaml --nodes fleet --running old.yaml",
@@ -39,10 +44,14 @@ func (a *app) configPlanCommand() *cobra.Command {
 			var p *apiv1.PlanConfigResponse
 			if dir == "" {
 				p, err = invoke(cmd.Context(), a, "planning the configuration", longCallTimeout, (*connection).planConfig,
-					&apiv1.PlanConfigRequest{Yaml: data, File: fileName(args[0])})
+					&apiv1.PlanConfigRequest{Yaml: data, File: fileName(args[0]), Members: members, AllMembers: all})
 			} else {
 				against = running
-				p, err = a.planOffline(cmd.Context(), args[0], data, dir, running)
+				shown := int(members)
+				if all {
+					shown = -1
+				}
+				p, err = a.planOffline(cmd.Context(), args[0], data, offlinePlan{dir, running, shown})
 			}
 			if err != nil {
 				return err
@@ -51,13 +60,15 @@ func (a *app) configPlanCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&dir, "nodes", "", "plan for the nodes in this directory instead of a coordinator's")
+	cmd.Flags().Uint32Var(&members, "members", 20, "members of each wildcard that are listed")
+	cmd.Flags().BoolVar(&all, "all", false, "list all members of wildcards")
 	cmd.Flags().StringVar(&running, "running", "", "with --nodes: the configuration that FILE would replace")
 	return cmd
 }
 
 // parseConfig reads a configuration file and prints what is wrong with it. warnings says whether to print those too.
 func (a *app) parseConfig(file string, data []byte, known *catalogue.Set) (*config.Checked, []*apiv1.Diagnostic, error) {
-	checked, ds := config.Parse(file, data, config.Options{Catalogues: known})
+	checked, ds := config.Parse(file, data, config.Options{Catalogues: known, Unknown: unknownOffline})
 	if checked == nil {
 		printDiagnostics(a.errOut, diagnosticsOf(ds))
 		return nil, nil, failf(exitFailed, "", "cannot use configuration %s: %s", file, counted(len(ds.Errors()), "error"))
@@ -65,7 +76,19 @@ func (a *app) parseConfig(file string, data []byte, known *catalogue.Set) (*conf
 	return checked, diagnosticsOf(ds), nil
 }
 
-func (a *app) planOffline(ctx context.Context, file string, data []byte, dir, runningFile string) (*apiv1.PlanConfigResponse, error) {
+// unknownOffline says why a wildcard cannot be expanded without a coordinator.
+func unknownOffline(spec.Backend) (why, hint string) {
+	return "only the cloud itself tells which there are", "ask a coordinator, which asks the cloud: `substrate cluster config plan FILE`; or name one exact type for each definition"
+}
+
+// offlinePlan is what a plan without a coordinator is made of.
+type offlinePlan struct {
+	dir     string // of nodes
+	running string // file; "" is none
+	members int    // of each wildcard, a negative number is all
+}
+
+func (a *app) planOffline(ctx context.Context, file string, data []byte, in offlinePlan) (*apiv1.PlanConfigResponse, error) {
 	known, err := catalogue.Embedded()
 	if err != nil {
 		return nil, err
@@ -74,17 +97,17 @@ func (a *app) planOffline(ctx context.Context, file string, data []byte, dir, ru
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := a.fleetFrom(dir)
+	nodes, err := a.fleetFrom(in.dir)
 	if err != nil {
 		return nil, err
 	}
 	var running *config.Checked
-	if runningFile != "" {
-		old, err := a.readFile(runningFile, maxConfigBytes)
+	if in.running != "" {
+		old, err := a.readFile(in.running, maxConfigBytes)
 		if err != nil {
 			return nil, err
 		}
-		if running, _, err = a.parseConfig(runningFile, old, known); err != nil {
+		if running, _, err = a.parseConfig(in.running, old, known); err != nil {
 			return nil, err
 		}
 		if nodes, err = placed(ctx, running, nodes); err != nil {
@@ -95,7 +118,9 @@ func (a *app) planOffline(ctx context.Context, file string, data []byte, dir, ru
 	if err != nil {
 		return nil, err
 	}
-	p, err := sameFields(fleet.Compare(running, j), &apiv1.PlanConfigResponse{})
+	plan := fleet.Compare(running, j)
+	plan.Wildcards = checked.Wildcards(in.members)
+	p, err := sameFields(plan, &apiv1.PlanConfigResponse{})
 	if err == nil {
 		p.Diagnostics = append(ds, diagnosticsOf(j.Lints(file))...)
 	}
@@ -162,6 +187,9 @@ func (a *app) printPlan(p *apiv1.PlanConfigResponse, against string) {
 		}
 		fmt.Fprintln(a.out)
 	}
+	for _, w := range p.GetWildcards() {
+		a.printWildcard(w)
+	}
 	for _, section := range slices.Sorted(maps.Keys(p.GetLeftOut())) {
 		a.say("%d more in %s are not listed", p.GetLeftOut()[section], section)
 	}
@@ -186,6 +214,34 @@ func (a *app) printPlan(p *apiv1.PlanConfigResponse, against string) {
 	if !p.GetChanged() {
 		a.say("Nothing would change.")
 	}
+}
+
+// printWildcard lists what a pattern stands for, and what is to be said of how many.
+func (a *app) printWildcard(w *apiv1.Wildcard) {
+	said := "by what is built in"
+	if w.GetSource() == "provider" {
+		said = fmt.Sprintf("as backend %s told at %s", w.GetBackend(), w.GetTold())
+	}
+	fmt.Fprintf(a.out, "%s stands for %s, %s\n", w.GetPattern(), counted(int(w.GetCount()), "type"), said)
+	members := table{head: []string{"TYPE", "DEFINITION", "ARCH", "COST/H", "NOTE"}}
+	for _, m := range w.GetMembers() {
+		members.add("", m.GetType(), m.GetDefinition(), m.GetArch(), cost(m.CostPerHour), strings.Join(m.GetFlags(), "; "))
+	}
+	if len(members.rows) > 0 {
+		for _, line := range a.lines(members) {
+			fmt.Fprintln(a.out, "  "+line)
+		}
+	}
+	if more := int(w.GetCount()) - len(w.GetMembers()); more > 0 {
+		fmt.Fprintf(a.out, "  and %d more; --all lists them\n", more)
+	}
+	for _, f := range w.GetFlags() {
+		fmt.Fprintf(a.out, "  %d: %s (%s)\n", f.GetCount(), f.GetFlag(), some(f.GetTypes(), f.GetCount()))
+	}
+	for _, f := range w.GetWithout() {
+		fmt.Fprintf(a.out, "  %d left out, %s (%s)\n", f.GetCount(), f.GetFlag(), some(f.GetTypes(), f.GetCount()))
+	}
+	fmt.Fprintln(a.out)
 }
 
 func costText(c *apiv1.CostRange) string {

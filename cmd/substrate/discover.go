@@ -96,5 +96,9 @@ func knownBy(d *apiv1.Definition) string {
 	case source == "estimate" || source == "":
 		return "estimated from the catalogue; no node of the type has reported"
 	}
-	return "as the " + source + " says; no node of the type has reported"
+	text := "as the " + source + " says"
+	if d.GetSourceAt() != nil {
+		text += fmt.Sprintf(", asked %s ago", time.Since(d.GetSourceAt().AsTime()).Round(time.Minute))
+	}
+	return text + "; no node of the type has reported"
 }

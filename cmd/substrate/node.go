@@ -23,7 +23,7 @@ func (a *app) nodeCommand() *cobra.Command {
 	}, a.listDefinitions), &cobra.Command{
 		Use: "describe ID", Short: "Show one definition", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.describeDefinition(cmd.Context(), args[0]) },
-	}, a.discoverCommand(), a.resetResourceCommand(), a.resumeDefinitionCommand(), a.watchable(&cobra.Command{
+	}, a.discoverCommand(), a.catalogueCommand(), a.typesCommand(), a.resetResourceCommand(), a.resumeDefinitionCommand(), a.watchable(&cobra.Command{
 		Use: "instances", Short: "List the nodes that are launched: coming, up, and on their way out", Args: cobra.NoArgs,
 	}, a.listLaunches))
 	tokens := &cobra.Command{Use: "join-token", Short: "Tokens that let machines join"}
@@ -280,12 +280,12 @@ func (a *app) listDefinitions(ctx context.Context) error {
 		return err
 	}
 	t := table{
-		head: []string{"DEFINITION", "PROVISIONER", "NODES", "READY", "COST/H", "STATE", "CORES", "MEMORY", "DEVICES", "INSTANCE", "CONDITION", "POLICY"},
+		head: []string{"DEFINITION", "PROVISIONER", "NODES", "READY", "COST/H", "STATE", "CORES", "MEMORY", "DEVICES", "KNOWN BY", "INSTANCE", "CONDITION", "POLICY"},
 		wide: 6, empty: "no definition is configured yet",
 	}
 	for _, d := range all.GetDefinitions() {
 		t.add(d.GetId(), d.GetId(), d.GetProvisioner(), number(d.GetNodes()), number(d.GetReady()), cost(d.CostPerHour), d.GetState(),
-			nonzero(d.GetCapacity().GetCores()), knownSize(d.GetCapacity()), devices(d.GetCapacity()), d.GetInstance(), d.GetCondition(), d.GetPolicy())
+			nonzero(d.GetCapacity().GetCores()), knownSize(d.GetCapacity()), devices(d.GetCapacity()), d.GetHardwareSource(), d.GetInstance(), d.GetCondition(), d.GetPolicy())
 	}
 	return a.show(all, t)
 }

@@ -27,7 +27,7 @@ func (a *app) configValidateCommand() *cobra.Command {
 				return err
 			}
 			file := fileName(args[0])
-			_, ds := config.Parse(file, data, config.Options{Catalogues: known, Federate: federate})
+			_, ds := config.Parse(file, data, config.Options{Catalogues: known, Federate: federate, Unknown: unknownOffline})
 			return a.verdict("use configuration "+file, file, diagnosticsOf(ds))
 		},
 	}

@@ -192,6 +192,9 @@ func (c *Catalogue) Nearest(pattern string, n int) []string {
 	return near
 }
 
+// Matches reports whether a pattern names the whole of a type's name.
+func Matches(pattern, name string) bool { return globMatch(pattern, name) }
+
 // globMatch reports whether pattern names the whole of s. It takes at most
 // len(pattern)·len(s) steps.
 func globMatch(pattern, s string) bool {

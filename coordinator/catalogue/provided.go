@@ -253,13 +253,16 @@ func sameSize(a, b *Type) bool {
 	return a.VCPUs != nil && b.VCPUs != nil && *a.VCPUs == *b.VCPUs && a.Memory != nil && b.Memory != nil && *a.Memory == *b.Memory
 }
 
-// in reports whether all zones of a type are a region's: they are named after it.
+// in reports whether a region's own zones have a type, which are named after it with a letter, and none of another region has. What only places far from
+// the region have costs something else there.
 func (t *Type) in(region string) bool {
-	if region == "" || len(t.Zones) == 0 {
-		return false
-	}
-	return !slices.ContainsFunc(t.Zones, func(zone string) bool {
+	own := false
+	for _, zone := range t.Zones {
 		rest, ok := strings.CutPrefix(zone, region)
-		return !ok || rest == "" || rest[0] >= '0' && rest[0] <= '9'
-	})
+		if !ok || rest == "" || rest[0] >= '0' && rest[0] <= '9' {
+			return false
+		}
+		own = own || len(rest) == 1
+	}
+	return own && region != ""
 }

@@ -22,6 +22,9 @@ type Row struct {
 
 // RowOf is what the catalogue knows of a definition's type; it is false for kinds without types.
 func (c *Checked) RowOf(id coordinator.DefinitionID) (Row, bool) {
+	if c == nil {
+		return Row{}, false
+	}
 	r, ok := c.rows[id]
 	return r, ok
 }
@@ -224,7 +227,7 @@ func (p *parser) listed(d *draft, known *catalogue.Catalogue) ([]instance, bool)
 		return nil, false
 	case !wild:
 		if gone := found[0].Gone(); gone != "" {
-			p.warn(s.TypeValue, LintGone, found[0].Name+": "+gone, "nothing is launched of it; name another type")
+			p.warn(s.TypeValue, LintUnknownType, found[0].Name+": "+gone, "nothing is launched of it; name another type")
 		}
 		return []instance{instanceOf(s, found[0], true, known)}, p.boots(d, found[0])
 	}

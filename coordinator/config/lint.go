@@ -24,7 +24,6 @@ const (
 	LintUnknownType  = "unknown-type"
 	LintSharedID     = "shared-id"
 	LintMixedArch    = "mixed-architecture"
-	LintGone         = "type-gone"
 	LintLossWindow   = "node-loss-window-short"
 	shortestBatchTTL = 24000 * time.Second
 	// shortestLossWindow leaves an agent its longest wait between two tries, and the time to connect.
@@ -43,7 +42,7 @@ const (
 // LintCodes lists every code that `lints.silence` may name, sorted.
 func LintCodes() []string {
 	codes := []string{LintShortTTL, LintServiceTTL, LintOpenCostly, LintFolded, LintRoutedBy,
-		LintNoEffect, LintUnknownType, LintSharedID, LintMixedArch, LintGone, LintLossWindow, LintNeverTrue, LintAlwaysTrue, LintOverlap, LintMixed,
+		LintNoEffect, LintUnknownType, LintSharedID, LintMixedArch, LintLossWindow, LintNeverTrue, LintAlwaysTrue, LintOverlap, LintMixed,
 		LintUngranted, strictyaml.CodeOldKey}
 	for _, r := range expr.LintRules() {
 		codes = append(codes, r.Code)

@@ -17,6 +17,7 @@ type DefinitionView struct {
 	Capacity     *coordinator.Hardware
 	Source       catalogue.Source  // of Capacity; "" where nodes are there
 	SourceAt     time.Time         // when the source said so; zero: it is built in, or the configuration's
+	Unavailable  string            // why nothing is launched of it whatever its backend offers
 	Report       *catalogue.Report // of its type, nil before the first
 	Flags        []string          // what is odd about it
 }
@@ -51,7 +52,7 @@ func (e *Engine) Definitions(ctx context.Context) (rev coordinator.Revision, lis
 				v.Capacity, v.Source = h, source
 				v.SourceAt = s.sourceAt(&d, source)
 			}
-			v.Flags = s.flags(&d)
+			v.Flags, v.Unavailable = s.flags(&d), s.unavailable(&d)
 			if r := s.reportOf(&d); r != nil {
 				report := *r
 				v.Report = &report

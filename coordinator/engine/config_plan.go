@@ -58,10 +58,13 @@ type held struct {
 	admitted   bool // by the definition that it runs on
 }
 
-// PlanConfig says what a configuration would do, and changes nothing.
-func (e *Engine) PlanConfig(ctx context.Context, c Caller, file string, yaml []byte) (*fleet.Plan, error) {
+// PlanConfig says what a configuration would do, and changes nothing. Of each wildcard it lists as many members as asked for, all for a negative number.
+func (e *Engine) PlanConfig(ctx context.Context, c Caller, file string, yaml []byte, members int) (*fleet.Plan, error) {
 	op := "plan configuration " + file
 	if err := c.authorize(auth.PermissionAdminCluster, op, auth.Target{}); err != nil {
+		return nil, err
+	}
+	if err := e.askMissing(ctx, file, yaml); err != nil {
 		return nil, err
 	}
 	var p planned
@@ -81,6 +84,7 @@ func (e *Engine) PlanConfig(ctx context.Context, c Caller, file string, yaml []b
 		running = nil
 	}
 	plan := fleet.Compare(running, j)
+	plan.Wildcards = checked.Wildcards(members)
 	if err := p.orphans(ctx, plan, j); err != nil {
 		return nil, coordinator.Errorf(coordinator.ErrUnavailable, op, "%w", err)
 	}

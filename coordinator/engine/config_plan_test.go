@@ -14,7 +14,7 @@ import (
 func TestPlan(t *testing.T) {
 	c := newCluster(t, store.NewMemory())
 	plan := func(yaml string) string {
-		p, err := c.engine.PlanConfig(t.Context(), c.admin, "new.yaml", []byte(yaml))
+		p, err := c.engine.PlanConfig(t.Context(), c.admin, "new.yaml", []byte(yaml), 20)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ granted-to-nobody 8:5
 			t.Errorf("%s:\ngot  %swant %s", name, got, tt.want)
 		}
 	}
-	if _, err := c.engine.PlanConfig(t.Context(), c.admin, "new.yaml", []byte("definitions: {}\n")); coordinator.ErrorKindOf(err) != coordinator.ErrInvalid {
+	if _, err := c.engine.PlanConfig(t.Context(), c.admin, "new.yaml", []byte("definitions: {}\n"), 20); coordinator.ErrorKindOf(err) != coordinator.ErrInvalid {
 		t.Errorf("a bad file: %v", err)
 	}
 	if rev, _, err := c.engine.Config(t.Context(), c.admin, nil); err != nil || rev.Revision != 1 {

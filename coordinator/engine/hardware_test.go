@@ -196,7 +196,7 @@ func TestSmallerThanEstimated(t *testing.T) {
 	if v := c.awaitStatus(w.ID, coordinator.StatusQueued); v.Jobs[0].Attempt > 0 || l.cloud.Made() != 1 {
 		t.Errorf("%d instances were launched, %d attempts made", l.cloud.Made(), v.Jobs[0].Attempt)
 	}
-	if !c.told("warning", "less than was expected by its estimate") || !c.told("hardware-reported", "1 cores, 1 threads, 1.5 GiB") {
+	if !c.told("warning", "less than was expected by its catalogue") || !c.told("hardware-reported", "1 cores, 1 threads, 1.5 GiB") {
 		t.Errorf("nothing is told:\n%s", describe(c.events("")))
 	}
 	c.close()
@@ -239,7 +239,7 @@ func TestReportIsOfTypeAndImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if list[0].Report == nil || list[0].Report.Memory != coordinator.Bytes(7*gib) || list[1].Report != nil || list[1].Source != catalogue.SourceEstimate {
+	if list[0].Report == nil || list[0].Report.Memory != coordinator.Bytes(7*gib) || list[1].Report != nil || list[1].Source != catalogue.SourceListed {
 		t.Errorf("%+v and %+v", list[0].Report, list[1].Report)
 	}
 }

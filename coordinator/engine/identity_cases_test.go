@@ -18,7 +18,7 @@ func clusterCases() []permissionCase {
 			return err
 		}, adminOnly},
 		{"PlanConfig", func(ctx context.Context, e *Engine, c Caller) error {
-			_, err := e.PlanConfig(ctx, c, "c", []byte(plainConfig))
+			_, err := e.PlanConfig(ctx, c, "c", []byte(plainConfig), 20)
 			return err
 		}, adminOnly},
 		{"SuggestConfig", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.SuggestConfig(ctx, c); return err }, adminOnly},
@@ -119,6 +119,15 @@ func nodeCases() []permissionCase {
 		}, adminOnly},
 		{"Discover", func(ctx context.Context, e *Engine, c Caller) error {
 			_, err := e.Discover(ctx, c, nil)
+			return err
+		}, adminOnly},
+		{"Catalogues", func(ctx context.Context, e *Engine, c Caller) error { _, err := e.Catalogues(ctx, c); return err }, adminOnly},
+		{"RefreshCatalogues", func(ctx context.Context, e *Engine, c Caller) error {
+			_, err := e.RefreshCatalogues(ctx, c, nil)
+			return err
+		}, adminOnly},
+		{"InstanceTypes", func(ctx context.Context, e *Engine, c Caller) error {
+			_, _, err := e.InstanceTypes(ctx, c, ListTypes{}, Page{})
 			return err
 		}, adminOnly},
 		{"ResumeDefinition", func(ctx context.Context, e *Engine, c Caller) error {

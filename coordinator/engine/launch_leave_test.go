@@ -139,7 +139,7 @@ func TestLaunchesLeaveTheConfiguration(t *testing.T) {
 // tellsOfDraining reads in the plan what a configuration does to the launch.
 func (c *cluster) tellsOfDraining(yaml, why string) {
 	c.t.Helper()
-	plan, err := c.engine.PlanConfig(c.t.Context(), c.admin, "new.yaml", []byte(yaml))
+	plan, err := c.engine.PlanConfig(c.t.Context(), c.admin, "new.yaml", []byte(yaml), 20)
 	if err != nil {
 		c.t.Fatal(err)
 	}

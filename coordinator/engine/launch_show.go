@@ -213,10 +213,10 @@ func (s *state) offerTrouble(e *Engine, d *coordinator.Definition) string {
 	if why := s.protected(d); why != "" {
 		parts = append(parts, why)
 	}
-	if o := s.offers[d.ID]; o == nil {
-		parts = append(parts, "its backend has not answered yet")
-	} else if why := s.unavailable(d); why != "" {
+	if why := s.unavailable(d); why != "" {
 		parts = append(parts, why)
+	} else if o := s.offers[d.ID]; o == nil {
+		parts = append(parts, "its backend has not answered yet")
 	} else if s.now().Before(o.until) {
 		parts = append(parts, fmt.Sprintf("not launched before %s: %s", o.until.UTC().Format(time.RFC3339), o.why))
 	}

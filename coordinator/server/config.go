@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"substrate/coordinator"
+	"substrate/coordinator/config"
 	"substrate/coordinator/config/access"
 	"substrate/coordinator/engine"
 	"substrate/proto/apiv1"
@@ -62,11 +64,21 @@ func (s configService) ValidateConfig(ctx context.Context, r *apiv1.ValidateConf
 }
 
 func (s configService) PlanConfig(ctx context.Context, r *apiv1.PlanConfigRequest) (*apiv1.PlanConfigResponse, error) {
-	plan, err := s.plans.PlanConfig(ctx, callerOf(ctx), r.GetFile(), r.GetYaml())
+	plan, err := s.plans.PlanConfig(ctx, callerOf(ctx), r.GetFile(), r.GetYaml(), membersOf(r))
 	if err != nil {
 		return nil, err
 	}
 	return sameFields(plan, &apiv1.PlanConfigResponse{})
+}
+
+// plannedMembers is how many members of a wildcard are listed when nothing is said.
+const plannedMembers = 20
+
+func membersOf(r *apiv1.PlanConfigRequest) int {
+	if r.GetAllMembers() {
+		return -1
+	}
+	return min(cmp.Or(int(r.GetMembers()), plannedMembers), config.MaxDefinitions)
 }
 
 func (s configService) SuggestConfig(ctx context.Context, _ *apiv1.SuggestConfigRequest) (*apiv1.SuggestConfigResponse, error) {

@@ -152,6 +152,7 @@ func definitionToProto(d engine.DefinitionView) *apiv1.Definition {
 		Condition: d.Condition, Policy: d.Policy, Annotations: d.Annotations, Instance: d.Instance,
 	}
 	out.HardwareSource, out.Flags = string(d.Source), d.Flags
+	out.SourceAt, out.Unavailable = stamp(d.SourceAt), d.Unavailable
 	if r := d.Report; r != nil {
 		out.Reported, out.Reports, out.Attributes = stamp(r.Last), r.Nodes, r.Attributes
 	}

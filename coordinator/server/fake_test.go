@@ -18,7 +18,10 @@ type fakeEngine struct {
 	authenticateFunc        func(context.Context, string) (engine.Caller, error)
 	setConfigFunc           func(context.Context, engine.Caller, engine.SetConfig) (engine.SetConfigResult, error)
 	validateConfigFunc      func(context.Context, string, []byte) strictyaml.Diagnostics
-	planConfigFunc          func(context.Context, engine.Caller, string, []byte) (*fleet.Plan, error)
+	planConfigFunc          func(context.Context, engine.Caller, string, []byte, int) (*fleet.Plan, error)
+	cataloguesFunc          func(context.Context, engine.Caller) ([]engine.CatalogueView, error)
+	refreshCataloguesFunc   func(context.Context, engine.Caller, []string) ([]engine.CatalogueView, error)
+	instanceTypesFunc       func(context.Context, engine.Caller, engine.ListTypes, engine.Page) ([]engine.TypeView, string, error)
 	suggestConfigFunc       func(context.Context, engine.Caller) (*fleet.Suggestion, error)
 	configFunc              func(context.Context, engine.Caller, *coordinator.Revision) (engine.ConfigRevision, []byte, error)
 	configRevisionsFunc     func(context.Context, engine.Caller, engine.Page) ([]engine.ConfigRevision, string, error)
@@ -118,11 +121,11 @@ func (f *fakeEngine) ValidateConfig(a0 context.Context, a1 string, a2 []byte) st
 	return f.validateConfigFunc(a0, a1, a2)
 }
 
-func (f *fakeEngine) PlanConfig(a0 context.Context, a1 engine.Caller, a2 string, a3 []byte) (*fleet.Plan, error) {
+func (f *fakeEngine) PlanConfig(a0 context.Context, a1 engine.Caller, a2 string, a3 []byte, a4 int) (*fleet.Plan, error) {
 	if f.planConfigFunc == nil {
 		return nil, unset("PlanConfig")
 	}
-	return f.planConfigFunc(a0, a1, a2, a3)
+	return f.planConfigFunc(a0, a1, a2, a3, a4)
 }
 
 func (f *fakeEngine) AuditPolicies(a0 context.Context, a1 engine.Caller, a2 engine.AuditPolicies) ([]access.Row, string, error) {
@@ -473,6 +476,27 @@ func (f *fakeEngine) RevokeNode(a0 context.Context, a1 engine.Caller, a2 coordin
 		return engine.NodeView{}, unset("RevokeNode")
 	}
 	return f.revokeNodeFunc(a0, a1, a2, a3)
+}
+
+func (f *fakeEngine) Catalogues(a0 context.Context, a1 engine.Caller) ([]engine.CatalogueView, error) {
+	if f.cataloguesFunc == nil {
+		return nil, unset("Catalogues")
+	}
+	return f.cataloguesFunc(a0, a1)
+}
+
+func (f *fakeEngine) RefreshCatalogues(a0 context.Context, a1 engine.Caller, a2 []string) ([]engine.CatalogueView, error) {
+	if f.refreshCataloguesFunc == nil {
+		return nil, unset("RefreshCatalogues")
+	}
+	return f.refreshCataloguesFunc(a0, a1, a2)
+}
+
+func (f *fakeEngine) InstanceTypes(a0 context.Context, a1 engine.Caller, a2 engine.ListTypes, a3 engine.Page) ([]engine.TypeView, string, error) {
+	if f.instanceTypesFunc == nil {
+		return nil, "", unset("InstanceTypes")
+	}
+	return f.instanceTypesFunc(a0, a1, a2, a3)
 }
 
 func (f *fakeEngine) Discover(a0 context.Context, a1 engine.Caller, a2 []coordinator.DefinitionID) ([]engine.DiscoveryView, error) {

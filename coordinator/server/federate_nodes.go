@@ -63,6 +63,18 @@ func (nodelessService) DiscoverHardware(context.Context, *apiv1.DiscoverHardware
 	return nil, ofItsClusters("discover hardware")
 }
 
+func (nodelessService) ListCatalogues(context.Context, *apiv1.ListCataloguesRequest) (*apiv1.ListCataloguesResponse, error) {
+	return nil, ofItsClusters("list catalogues")
+}
+
+func (nodelessService) RefreshCatalogues(context.Context, *apiv1.RefreshCataloguesRequest) (*apiv1.RefreshCataloguesResponse, error) {
+	return nil, ofItsClusters("refresh catalogues")
+}
+
+func (nodelessService) ListInstanceTypes(context.Context, *apiv1.ListInstanceTypesRequest) (*apiv1.ListInstanceTypesResponse, error) {
+	return nil, ofItsClusters("list instance types")
+}
+
 func (nodelessService) ResumeDefinition(context.Context, *apiv1.ResumeDefinitionRequest) (*apiv1.ResumeDefinitionResponse, error) {
 	return nil, ofItsClusters("resume definition")
 }

@@ -17,6 +17,7 @@ type nodeService struct {
 	tokens      joinTokenAPI
 	definitions configAPI
 	hardware    hardwareAPI
+	catalogues  catalogueAPI
 }
 
 func (s nodeService) DiscoverHardware(ctx context.Context, r *apiv1.DiscoverHardwareRequest) (*apiv1.DiscoverHardwareResponse, error) {

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"substrate/coordinator"
+	"substrate/coordinator/catalogue"
+	"substrate/coordinator/config"
 	"substrate/coordinator/config/fleet"
 	"substrate/coordinator/engine"
 	"substrate/coordinator/grant"
@@ -68,7 +70,7 @@ func record(calls *[]string) *fakeEngine {
 	f := &fakeEngine{}
 	note := func(format string, args ...any) { *calls = append(*calls, fmt.Sprintf(format, args...)) }
 	for _, part := range []func(*fakeEngine, func(string, ...any)){
-		recordConfig, recordPlans, recordNodes, recordWorkflows, recordQueue, recordIdentity, recordGrants, recordReservations, recordMaintenance,
+		recordConfig, recordPlans, recordCatalogues, recordNodes, recordWorkflows, recordQueue, recordIdentity, recordGrants, recordReservations, recordMaintenance,
 	} {
 		part(f, note)
 	}
@@ -158,18 +160,40 @@ func samplePlan() *fleet.Plan {
 		Orphans: []fleet.Orphan{{Definition: "old", Status: "running", Reason: "the definition is gone", Count: 1, Jobs: []string{"w-1/train"}}},
 		Before:  fleet.Cost{Lowest: pointer(0.0), Highest: pointer(2.5), PerHour: pointer(10.0), Unpriced: 4}, After: fleet.Cost{},
 		LeftOut: map[string]uint32{"moves": 5}, Diagnostics: strictyaml.Diagnostics{sampleDiagnostic()},
+		Wildcards: []config.Wildcard{{Definition: "${spec.machineType}", Pattern: "n2-*", Backend: "gcp", Source: "provider", Version: 3, Told: "2026-01-02T03:04:05Z", Count: 2,
+			Members: []config.Member{{Definition: "n2-standard-4", Type: "n2-standard-4", Arch: "amd64", CostPerHour: pointer(0.2), Flags: []string{"bare metal"}}, {Definition: "n2-x", Type: "n2-x"}},
+			Flags:   []config.Flagged{{Flag: "bare metal", Count: 1, Types: []string{"n2-standard-4"}}}, Without: []config.Flagged{{Flag: "not in a", Count: 1, Types: []string{"n2-y"}}}}},
 	}
 }
 
 func recordPlans(f *fakeEngine, note func(string, ...any)) {
-	f.planConfigFunc = func(_ context.Context, c engine.Caller, file string, yaml []byte) (*fleet.Plan, error) {
-		note("PlanConfig by %s: %q %q", c.Name, file, yaml)
+	f.planConfigFunc = func(_ context.Context, c engine.Caller, file string, yaml []byte, members int) (*fleet.Plan, error) {
+		note("PlanConfig by %s: %q %q, %d members", c.Name, file, yaml, members)
 		return samplePlan(), nil
 	}
 	f.suggestConfigFunc = func(_ context.Context, c engine.Caller) (*fleet.Suggestion, error) {
 		note("SuggestConfig by %s", c.Name)
 		return &fleet.Suggestion{YAML: "definitions: []\n", LeftOut: []string{"n3: no report"}, Definitions: []fleet.Suggested{
 			{Definition: "intel-32c-128g", Condition: "true", Hardware: "some", Group: fleet.Group{Count: 1, Nodes: []coordinator.NodeID{"n1"}}}}}, nil
+	}
+}
+
+func recordCatalogues(f *fakeEngine, note func(string, ...any)) {
+	v := engine.CatalogueView{Backend: "gcp", Kind: "gcp", Source: "provider", Version: 3, Types: 400, Missing: 1, Asked: at(6), Changed: at(6), Trouble: "no answer", Since: at(6)}
+	f.cataloguesFunc = func(_ context.Context, c engine.Caller) ([]engine.CatalogueView, error) {
+		note("Catalogues by %s", c.Name)
+		return []engine.CatalogueView{v}, nil
+	}
+	f.refreshCataloguesFunc = func(_ context.Context, c engine.Caller, names []string) ([]engine.CatalogueView, error) {
+		note("RefreshCatalogues by %s: %q", c.Name, names)
+		v.Text = "1 new (n2-x)"
+		return []engine.CatalogueView{v}, nil
+	}
+	f.instanceTypesFunc = func(_ context.Context, c engine.Caller, in engine.ListTypes, p engine.Page) ([]engine.TypeView, string, error) {
+		note("InstanceTypes by %s: %+v %+v", c.Name, in, p)
+		t := catalogue.Type{Name: "n2-x", Arch: "amd64", Zones: []string{"a", "b"}}
+		return []engine.TypeView{{Kind: "gcp", Backend: "gcp", Type: t, Source: "provider", At: at(6), Hardware: &coordinator.Hardware{Cores: 2, Threads: 4, Memory: 1 << 30},
+			CostPerHour: pointer(0.2), Flags: []string{"bare metal"}}, {Kind: "gcp", Type: t, Image: "img", Source: "report", At: at(6), Reports: 2}}, "n2-x", nil
 	}
 }
 
@@ -330,6 +354,9 @@ func clusterRequests() [][]string {
 		{"POST", "/v1/nodes/n1/scheduling", `{"action":"drain","reason":"disk","active":true}`},
 		{"POST", "/v1/nodes/n1/scheduling", `{"action":"explode"}`},
 		{"GET", "/v1/definitions", ""},
+		{"GET", "/v1/catalogues", ""},
+		{"POST", "/v1/catalogues:refresh", `{"backends":["gcp"]}`},
+		{"GET", "/v1/instance-types?pattern=n2-*&backend=gcp&page_size=5", ""},
 		{"POST", "/v1/join-tokens", `{"ttl_seconds":"60","uses":3}`},
 		{"POST", "/v1/join-tokens", `{}`},
 	}

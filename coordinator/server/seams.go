@@ -22,6 +22,7 @@ type Engine interface {
 	nodeAPI
 	backendAPI
 	hardwareAPI
+	catalogueAPI
 	workflowAPI
 	queueAPI
 	streamAPI
@@ -64,9 +65,15 @@ type configAPI interface {
 }
 
 type planAPI interface {
-	PlanConfig(ctx context.Context, c engine.Caller, file string, yaml []byte) (*fleet.Plan, error)
+	PlanConfig(ctx context.Context, c engine.Caller, file string, yaml []byte, members int) (*fleet.Plan, error)
 	SuggestConfig(context.Context, engine.Caller) (*fleet.Suggestion, error)
 	AuditPolicies(context.Context, engine.Caller, engine.AuditPolicies) ([]access.Row, string, error)
+}
+
+type catalogueAPI interface {
+	Catalogues(context.Context, engine.Caller) ([]engine.CatalogueView, error)
+	RefreshCatalogues(context.Context, engine.Caller, []string) ([]engine.CatalogueView, error)
+	InstanceTypes(context.Context, engine.Caller, engine.ListTypes, engine.Page) ([]engine.TypeView, string, error)
 }
 
 type nodeAPI interface {

@@ -76,7 +76,7 @@ func NewAPI(e Engine, o APIOptions) (*API, error) {
 		pipe: newPipe(), gate: g, pages: o.Pages, stopped: make(chan struct{}),
 	}
 	apiv1.RegisterConfigServer(a.grpc, configService{engine: e, plans: e})
-	nodes := nodeService{engine: e, tokens: e, definitions: e, hardware: e}
+	nodes := nodeService{engine: e, tokens: e, definitions: e, hardware: e, catalogues: e}
 	apiv1.RegisterBackendsServer(a.grpc, backendService{engine: e})
 	local := workflowService{engine: e, queue: e, streams: e, scores: e}
 	identity := identityService{organizations: e, groups: e, users: e, members: e, tokens: e, grants: e, queue: e, version: o.Version}

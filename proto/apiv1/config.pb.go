@@ -1025,6 +1025,8 @@ type PlanConfigRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Yaml          []byte                 `protobuf:"bytes,1,opt,name=yaml,proto3" json:"yaml,omitempty"`
 	File          string                 `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
+	Members       uint32                 `protobuf:"varint,3,opt,name=members,proto3" json:"members,omitempty"` // of each wildcard that are listed; 0: 20
+	AllMembers    bool                   `protobuf:"varint,4,opt,name=all_members,json=allMembers,proto3" json:"all_members,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1073,6 +1075,20 @@ func (x *PlanConfigRequest) GetFile() string {
 	return ""
 }
 
+func (x *PlanConfigRequest) GetMembers() uint32 {
+	if x != nil {
+		return x.Members
+	}
+	return 0
+}
+
+func (x *PlanConfigRequest) GetAllMembers() bool {
+	if x != nil {
+		return x.AllMembers
+	}
+	return false
+}
+
 // PlanConfigResponse groups what would happen. Groups name their first members only; left_out counts the
 // groups of a section that are not listed.
 type PlanConfigResponse struct {
@@ -1094,6 +1110,7 @@ type PlanConfigResponse struct {
 	CostAfter       *CostRange             `protobuf:"bytes,15,opt,name=cost_after,json=costAfter,proto3" json:"cost_after,omitempty"`
 	LeftOut         map[string]uint32      `protobuf:"bytes,16,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	Diagnostics     []*Diagnostic          `protobuf:"bytes,17,rep,name=diagnostics,proto3" json:"diagnostics,omitempty"`
+	Wildcards       []*Wildcard            `protobuf:"bytes,18,rep,name=wildcards,proto3" json:"wildcards,omitempty"` // in file order
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1247,6 +1264,267 @@ func (x *PlanConfigResponse) GetDiagnostics() []*Diagnostic {
 	return nil
 }
 
+func (x *PlanConfigResponse) GetWildcards() []*Wildcard {
+	if x != nil {
+		return x.Wildcards
+	}
+	return nil
+}
+
+// Wildcard is what a definition with a pattern for its type stands for.
+type Wildcard struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Definition    string                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"` // as written
+	Pattern       string                 `protobuf:"bytes,2,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	Backend       string                 `protobuf:"bytes,3,opt,name=backend,proto3" json:"backend,omitempty"`
+	Source        string                 `protobuf:"bytes,4,opt,name=source,proto3" json:"source,omitempty"`    // who says which types there are: provider, catalogue (built in)
+	Version       uint64                 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"` // of the provider's catalogue; 0 is built in
+	Told          string                 `protobuf:"bytes,6,opt,name=told,proto3" json:"told,omitempty"`        // when the provider did
+	Count         uint32                 `protobuf:"varint,7,opt,name=count,proto3" json:"count,omitempty"`     // of all members
+	Members       []*WildcardMember      `protobuf:"bytes,8,rep,name=members,proto3" json:"members,omitempty"`  // by type, as many as were asked for
+	Flags         []*FlaggedTypes        `protobuf:"bytes,9,rep,name=flags,proto3" json:"flags,omitempty"`      // of all members
+	Without       []*FlaggedTypes        `protobuf:"bytes,10,rep,name=without,proto3" json:"without,omitempty"` // types that match and are no members, by the reason
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Wildcard) Reset() {
+	*x = Wildcard{}
+	mi := &file_apiv1_config_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Wildcard) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Wildcard) ProtoMessage() {}
+
+func (x *Wildcard) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Wildcard.ProtoReflect.Descriptor instead.
+func (*Wildcard) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Wildcard) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+func (x *Wildcard) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+func (x *Wildcard) GetBackend() string {
+	if x != nil {
+		return x.Backend
+	}
+	return ""
+}
+
+func (x *Wildcard) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Wildcard) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Wildcard) GetTold() string {
+	if x != nil {
+		return x.Told
+	}
+	return ""
+}
+
+func (x *Wildcard) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *Wildcard) GetMembers() []*WildcardMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *Wildcard) GetFlags() []*FlaggedTypes {
+	if x != nil {
+		return x.Flags
+	}
+	return nil
+}
+
+func (x *Wildcard) GetWithout() []*FlaggedTypes {
+	if x != nil {
+		return x.Without
+	}
+	return nil
+}
+
+type WildcardMember struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Definition    string                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
+	Type          string                 `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	Arch          string                 `protobuf:"bytes,3,opt,name=arch,proto3" json:"arch,omitempty"`                                            // "" is unknown
+	CostPerHour   *float64               `protobuf:"fixed64,4,opt,name=cost_per_hour,json=costPerHour,proto3,oneof" json:"cost_per_hour,omitempty"` // unset is unknown
+	Flags         []string               `protobuf:"bytes,5,rep,name=flags,proto3" json:"flags,omitempty"`                                          // bare metal, a fraction of a GPU, not sold as spot, price unknown
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WildcardMember) Reset() {
+	*x = WildcardMember{}
+	mi := &file_apiv1_config_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WildcardMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WildcardMember) ProtoMessage() {}
+
+func (x *WildcardMember) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WildcardMember.ProtoReflect.Descriptor instead.
+func (*WildcardMember) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *WildcardMember) GetDefinition() string {
+	if x != nil {
+		return x.Definition
+	}
+	return ""
+}
+
+func (x *WildcardMember) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *WildcardMember) GetArch() string {
+	if x != nil {
+		return x.Arch
+	}
+	return ""
+}
+
+func (x *WildcardMember) GetCostPerHour() float64 {
+	if x != nil && x.CostPerHour != nil {
+		return *x.CostPerHour
+	}
+	return 0
+}
+
+func (x *WildcardMember) GetFlags() []string {
+	if x != nil {
+		return x.Flags
+	}
+	return nil
+}
+
+// FlaggedTypes counts types of which the same is to be said, and names the first ones.
+type FlaggedTypes struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Flag          string                 `protobuf:"bytes,1,opt,name=flag,proto3" json:"flag,omitempty"`
+	Count         uint32                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	Types         []string               `protobuf:"bytes,3,rep,name=types,proto3" json:"types,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FlaggedTypes) Reset() {
+	*x = FlaggedTypes{}
+	mi := &file_apiv1_config_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FlaggedTypes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FlaggedTypes) ProtoMessage() {}
+
+func (x *FlaggedTypes) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_config_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FlaggedTypes.ProtoReflect.Descriptor instead.
+func (*FlaggedTypes) Descriptor() ([]byte, []int) {
+	return file_apiv1_config_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *FlaggedTypes) GetFlag() string {
+	if x != nil {
+		return x.Flag
+	}
+	return ""
+}
+
+func (x *FlaggedTypes) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *FlaggedTypes) GetTypes() []string {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
 type DefinitionChange struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Definition    string                 `protobuf:"bytes,1,opt,name=definition,proto3" json:"definition,omitempty"`
@@ -1258,7 +1536,7 @@ type DefinitionChange struct {
 
 func (x *DefinitionChange) Reset() {
 	*x = DefinitionChange{}
-	mi := &file_apiv1_config_proto_msgTypes[17]
+	mi := &file_apiv1_config_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1270,7 +1548,7 @@ func (x *DefinitionChange) String() string {
 func (*DefinitionChange) ProtoMessage() {}
 
 func (x *DefinitionChange) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[17]
+	mi := &file_apiv1_config_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1283,7 +1561,7 @@ func (x *DefinitionChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefinitionChange.ProtoReflect.Descriptor instead.
 func (*DefinitionChange) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{17}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *DefinitionChange) GetDefinition() string {
@@ -1319,7 +1597,7 @@ type NodeMove struct {
 
 func (x *NodeMove) Reset() {
 	*x = NodeMove{}
-	mi := &file_apiv1_config_proto_msgTypes[18]
+	mi := &file_apiv1_config_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +1609,7 @@ func (x *NodeMove) String() string {
 func (*NodeMove) ProtoMessage() {}
 
 func (x *NodeMove) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[18]
+	mi := &file_apiv1_config_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +1622,7 @@ func (x *NodeMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeMove.ProtoReflect.Descriptor instead.
 func (*NodeMove) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{18}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NodeMove) GetFrom() string {
@@ -1390,7 +1668,7 @@ type DefinitionOverlap struct {
 
 func (x *DefinitionOverlap) Reset() {
 	*x = DefinitionOverlap{}
-	mi := &file_apiv1_config_proto_msgTypes[19]
+	mi := &file_apiv1_config_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1680,7 @@ func (x *DefinitionOverlap) String() string {
 func (*DefinitionOverlap) ProtoMessage() {}
 
 func (x *DefinitionOverlap) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[19]
+	mi := &file_apiv1_config_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1693,7 @@ func (x *DefinitionOverlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefinitionOverlap.ProtoReflect.Descriptor instead.
 func (*DefinitionOverlap) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{19}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DefinitionOverlap) GetDefinition() string {
@@ -1473,7 +1751,7 @@ type DefinitionDrift struct {
 
 func (x *DefinitionDrift) Reset() {
 	*x = DefinitionDrift{}
-	mi := &file_apiv1_config_proto_msgTypes[20]
+	mi := &file_apiv1_config_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +1763,7 @@ func (x *DefinitionDrift) String() string {
 func (*DefinitionDrift) ProtoMessage() {}
 
 func (x *DefinitionDrift) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[20]
+	mi := &file_apiv1_config_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +1776,7 @@ func (x *DefinitionDrift) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DefinitionDrift.ProtoReflect.Descriptor instead.
 func (*DefinitionDrift) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{20}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DefinitionDrift) GetDefinition() string {
@@ -1549,7 +1827,7 @@ type UncertainCondition struct {
 
 func (x *UncertainCondition) Reset() {
 	*x = UncertainCondition{}
-	mi := &file_apiv1_config_proto_msgTypes[21]
+	mi := &file_apiv1_config_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1561,7 +1839,7 @@ func (x *UncertainCondition) String() string {
 func (*UncertainCondition) ProtoMessage() {}
 
 func (x *UncertainCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[21]
+	mi := &file_apiv1_config_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1574,7 +1852,7 @@ func (x *UncertainCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UncertainCondition.ProtoReflect.Descriptor instead.
 func (*UncertainCondition) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{21}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *UncertainCondition) GetDefinition() string {
@@ -1625,7 +1903,7 @@ type OrphanedWork struct {
 
 func (x *OrphanedWork) Reset() {
 	*x = OrphanedWork{}
-	mi := &file_apiv1_config_proto_msgTypes[22]
+	mi := &file_apiv1_config_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1637,7 +1915,7 @@ func (x *OrphanedWork) String() string {
 func (*OrphanedWork) ProtoMessage() {}
 
 func (x *OrphanedWork) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[22]
+	mi := &file_apiv1_config_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1650,7 +1928,7 @@ func (x *OrphanedWork) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OrphanedWork.ProtoReflect.Descriptor instead.
 func (*OrphanedWork) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{22}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *OrphanedWork) GetDefinition() string {
@@ -1701,7 +1979,7 @@ type CostRange struct {
 
 func (x *CostRange) Reset() {
 	*x = CostRange{}
-	mi := &file_apiv1_config_proto_msgTypes[23]
+	mi := &file_apiv1_config_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1713,7 +1991,7 @@ func (x *CostRange) String() string {
 func (*CostRange) ProtoMessage() {}
 
 func (x *CostRange) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[23]
+	mi := &file_apiv1_config_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1726,7 +2004,7 @@ func (x *CostRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CostRange.ProtoReflect.Descriptor instead.
 func (*CostRange) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{23}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CostRange) GetLowest() float64 {
@@ -1765,7 +2043,7 @@ type SuggestConfigRequest struct {
 
 func (x *SuggestConfigRequest) Reset() {
 	*x = SuggestConfigRequest{}
-	mi := &file_apiv1_config_proto_msgTypes[24]
+	mi := &file_apiv1_config_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1777,7 +2055,7 @@ func (x *SuggestConfigRequest) String() string {
 func (*SuggestConfigRequest) ProtoMessage() {}
 
 func (x *SuggestConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[24]
+	mi := &file_apiv1_config_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1790,7 +2068,7 @@ func (x *SuggestConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestConfigRequest.ProtoReflect.Descriptor instead.
 func (*SuggestConfigRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{24}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{27}
 }
 
 type SuggestConfigResponse struct {
@@ -1804,7 +2082,7 @@ type SuggestConfigResponse struct {
 
 func (x *SuggestConfigResponse) Reset() {
 	*x = SuggestConfigResponse{}
-	mi := &file_apiv1_config_proto_msgTypes[25]
+	mi := &file_apiv1_config_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1816,7 +2094,7 @@ func (x *SuggestConfigResponse) String() string {
 func (*SuggestConfigResponse) ProtoMessage() {}
 
 func (x *SuggestConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[25]
+	mi := &file_apiv1_config_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1829,7 +2107,7 @@ func (x *SuggestConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestConfigResponse.ProtoReflect.Descriptor instead.
 func (*SuggestConfigResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{25}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SuggestConfigResponse) GetYaml() string {
@@ -1866,7 +2144,7 @@ type SuggestedDefinition struct {
 
 func (x *SuggestedDefinition) Reset() {
 	*x = SuggestedDefinition{}
-	mi := &file_apiv1_config_proto_msgTypes[26]
+	mi := &file_apiv1_config_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1878,7 +2156,7 @@ func (x *SuggestedDefinition) String() string {
 func (*SuggestedDefinition) ProtoMessage() {}
 
 func (x *SuggestedDefinition) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_config_proto_msgTypes[26]
+	mi := &file_apiv1_config_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1891,7 +2169,7 @@ func (x *SuggestedDefinition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SuggestedDefinition.ProtoReflect.Descriptor instead.
 func (*SuggestedDefinition) Descriptor() ([]byte, []int) {
-	return file_apiv1_config_proto_rawDescGZIP(), []int{26}
+	return file_apiv1_config_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SuggestedDefinition) GetDefinition() string {
@@ -2020,10 +2298,13 @@ const file_apiv1_config_proto_rawDesc = "" +
 	"\x06column\x18\x05 \x01(\rR\x06column\x12\x12\n" +
 	"\x04path\x18\x06 \x01(\tR\x04path\x12\x18\n" +
 	"\amessage\x18\a \x01(\tR\amessage\x12\x12\n" +
-	"\x04hint\x18\b \x01(\tR\x04hint\";\n" +
+	"\x04hint\x18\b \x01(\tR\x04hint\"v\n" +
 	"\x11PlanConfigRequest\x12\x12\n" +
 	"\x04yaml\x18\x01 \x01(\fR\x04yaml\x12\x12\n" +
-	"\x04file\x18\x02 \x01(\tR\x04file\"\x81\a\n" +
+	"\x04file\x18\x02 \x01(\tR\x04file\x12\x18\n" +
+	"\amembers\x18\x03 \x01(\rR\amembers\x12\x1f\n" +
+	"\vall_members\x18\x04 \x01(\bR\n" +
+	"allMembers\"\xb7\a\n" +
 	"\x12PlanConfigResponse\x12\x18\n" +
 	"\achanged\x18\x01 \x01(\bR\achanged\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x14\n" +
@@ -2045,10 +2326,38 @@ const file_apiv1_config_proto_rawDesc = "" +
 	"\n" +
 	"cost_after\x18\x0f \x01(\v2\x17.substrate.v1.CostRangeR\tcostAfter\x12H\n" +
 	"\bleft_out\x18\x10 \x03(\v2-.substrate.v1.PlanConfigResponse.LeftOutEntryR\aleftOut\x12:\n" +
-	"\vdiagnostics\x18\x11 \x03(\v2\x18.substrate.v1.DiagnosticR\vdiagnostics\x1a:\n" +
+	"\vdiagnostics\x18\x11 \x03(\v2\x18.substrate.v1.DiagnosticR\vdiagnostics\x124\n" +
+	"\twildcards\x18\x12 \x03(\v2\x16.substrate.v1.WildcardR\twildcards\x1a:\n" +
 	"\fLeftOutEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"^\n" +
+	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"\xda\x02\n" +
+	"\bWildcard\x12\x1e\n" +
+	"\n" +
+	"definition\x18\x01 \x01(\tR\n" +
+	"definition\x12\x18\n" +
+	"\apattern\x18\x02 \x01(\tR\apattern\x12\x18\n" +
+	"\abackend\x18\x03 \x01(\tR\abackend\x12\x16\n" +
+	"\x06source\x18\x04 \x01(\tR\x06source\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\x04R\aversion\x12\x12\n" +
+	"\x04told\x18\x06 \x01(\tR\x04told\x12\x14\n" +
+	"\x05count\x18\a \x01(\rR\x05count\x126\n" +
+	"\amembers\x18\b \x03(\v2\x1c.substrate.v1.WildcardMemberR\amembers\x120\n" +
+	"\x05flags\x18\t \x03(\v2\x1a.substrate.v1.FlaggedTypesR\x05flags\x124\n" +
+	"\awithout\x18\n" +
+	" \x03(\v2\x1a.substrate.v1.FlaggedTypesR\awithout\"\xa9\x01\n" +
+	"\x0eWildcardMember\x12\x1e\n" +
+	"\n" +
+	"definition\x18\x01 \x01(\tR\n" +
+	"definition\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12\x12\n" +
+	"\x04arch\x18\x03 \x01(\tR\x04arch\x12'\n" +
+	"\rcost_per_hour\x18\x04 \x01(\x01H\x00R\vcostPerHour\x88\x01\x01\x12\x14\n" +
+	"\x05flags\x18\x05 \x03(\tR\x05flagsB\x10\n" +
+	"\x0e_cost_per_hour\"N\n" +
+	"\fFlaggedTypes\x12\x12\n" +
+	"\x04flag\x18\x01 \x01(\tR\x04flag\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\x12\x14\n" +
+	"\x05types\x18\x03 \x03(\tR\x05types\"^\n" +
 	"\x10DefinitionChange\x12\x1e\n" +
 	"\n" +
 	"definition\x18\x01 \x01(\tR\n" +
@@ -2140,7 +2449,7 @@ func file_apiv1_config_proto_rawDescGZIP() []byte {
 	return file_apiv1_config_proto_rawDescData
 }
 
-var file_apiv1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_apiv1_config_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_apiv1_config_proto_goTypes = []any{
 	(*AuditPoliciesRequest)(nil),        // 0: substrate.v1.AuditPoliciesRequest
 	(*AuditPoliciesResponse)(nil),       // 1: substrate.v1.AuditPoliciesResponse
@@ -2159,18 +2468,21 @@ var file_apiv1_config_proto_goTypes = []any{
 	(*Diagnostic)(nil),                  // 14: substrate.v1.Diagnostic
 	(*PlanConfigRequest)(nil),           // 15: substrate.v1.PlanConfigRequest
 	(*PlanConfigResponse)(nil),          // 16: substrate.v1.PlanConfigResponse
-	(*DefinitionChange)(nil),            // 17: substrate.v1.DefinitionChange
-	(*NodeMove)(nil),                    // 18: substrate.v1.NodeMove
-	(*DefinitionOverlap)(nil),           // 19: substrate.v1.DefinitionOverlap
-	(*DefinitionDrift)(nil),             // 20: substrate.v1.DefinitionDrift
-	(*UncertainCondition)(nil),          // 21: substrate.v1.UncertainCondition
-	(*OrphanedWork)(nil),                // 22: substrate.v1.OrphanedWork
-	(*CostRange)(nil),                   // 23: substrate.v1.CostRange
-	(*SuggestConfigRequest)(nil),        // 24: substrate.v1.SuggestConfigRequest
-	(*SuggestConfigResponse)(nil),       // 25: substrate.v1.SuggestConfigResponse
-	(*SuggestedDefinition)(nil),         // 26: substrate.v1.SuggestedDefinition
-	nil,                                 // 27: substrate.v1.PlanConfigResponse.LeftOutEntry
-	(*timestamppb.Timestamp)(nil),       // 28: google.protobuf.Timestamp
+	(*Wildcard)(nil),                    // 17: substrate.v1.Wildcard
+	(*WildcardMember)(nil),              // 18: substrate.v1.WildcardMember
+	(*FlaggedTypes)(nil),                // 19: substrate.v1.FlaggedTypes
+	(*DefinitionChange)(nil),            // 20: substrate.v1.DefinitionChange
+	(*NodeMove)(nil),                    // 21: substrate.v1.NodeMove
+	(*DefinitionOverlap)(nil),           // 22: substrate.v1.DefinitionOverlap
+	(*DefinitionDrift)(nil),             // 23: substrate.v1.DefinitionDrift
+	(*UncertainCondition)(nil),          // 24: substrate.v1.UncertainCondition
+	(*OrphanedWork)(nil),                // 25: substrate.v1.OrphanedWork
+	(*CostRange)(nil),                   // 26: substrate.v1.CostRange
+	(*SuggestConfigRequest)(nil),        // 27: substrate.v1.SuggestConfigRequest
+	(*SuggestConfigResponse)(nil),       // 28: substrate.v1.SuggestConfigResponse
+	(*SuggestedDefinition)(nil),         // 29: substrate.v1.SuggestedDefinition
+	nil,                                 // 30: substrate.v1.PlanConfigResponse.LeftOutEntry
+	(*timestamppb.Timestamp)(nil),       // 31: google.protobuf.Timestamp
 }
 var file_apiv1_config_proto_depIdxs = []int32{
 	2,  // 0: substrate.v1.AuditPoliciesResponse.rows:type_name -> substrate.v1.PolicyReach
@@ -2181,37 +2493,41 @@ var file_apiv1_config_proto_depIdxs = []int32{
 	13, // 5: substrate.v1.GetConfigResponse.revision:type_name -> substrate.v1.ConfigRevision
 	13, // 6: substrate.v1.ListConfigRevisionsResponse.revisions:type_name -> substrate.v1.ConfigRevision
 	14, // 7: substrate.v1.ValidateConfigResponse.diagnostics:type_name -> substrate.v1.Diagnostic
-	28, // 8: substrate.v1.ConfigRevision.set_at:type_name -> google.protobuf.Timestamp
-	17, // 9: substrate.v1.PlanConfigResponse.definitions:type_name -> substrate.v1.DefinitionChange
-	18, // 10: substrate.v1.PlanConfigResponse.moves:type_name -> substrate.v1.NodeMove
-	19, // 11: substrate.v1.PlanConfigResponse.overlaps:type_name -> substrate.v1.DefinitionOverlap
-	20, // 12: substrate.v1.PlanConfigResponse.drifts:type_name -> substrate.v1.DefinitionDrift
-	21, // 13: substrate.v1.PlanConfigResponse.uncertain:type_name -> substrate.v1.UncertainCondition
-	22, // 14: substrate.v1.PlanConfigResponse.orphans:type_name -> substrate.v1.OrphanedWork
-	23, // 15: substrate.v1.PlanConfigResponse.cost_before:type_name -> substrate.v1.CostRange
-	23, // 16: substrate.v1.PlanConfigResponse.cost_after:type_name -> substrate.v1.CostRange
-	27, // 17: substrate.v1.PlanConfigResponse.left_out:type_name -> substrate.v1.PlanConfigResponse.LeftOutEntry
+	31, // 8: substrate.v1.ConfigRevision.set_at:type_name -> google.protobuf.Timestamp
+	20, // 9: substrate.v1.PlanConfigResponse.definitions:type_name -> substrate.v1.DefinitionChange
+	21, // 10: substrate.v1.PlanConfigResponse.moves:type_name -> substrate.v1.NodeMove
+	22, // 11: substrate.v1.PlanConfigResponse.overlaps:type_name -> substrate.v1.DefinitionOverlap
+	23, // 12: substrate.v1.PlanConfigResponse.drifts:type_name -> substrate.v1.DefinitionDrift
+	24, // 13: substrate.v1.PlanConfigResponse.uncertain:type_name -> substrate.v1.UncertainCondition
+	25, // 14: substrate.v1.PlanConfigResponse.orphans:type_name -> substrate.v1.OrphanedWork
+	26, // 15: substrate.v1.PlanConfigResponse.cost_before:type_name -> substrate.v1.CostRange
+	26, // 16: substrate.v1.PlanConfigResponse.cost_after:type_name -> substrate.v1.CostRange
+	30, // 17: substrate.v1.PlanConfigResponse.left_out:type_name -> substrate.v1.PlanConfigResponse.LeftOutEntry
 	14, // 18: substrate.v1.PlanConfigResponse.diagnostics:type_name -> substrate.v1.Diagnostic
-	26, // 19: substrate.v1.SuggestConfigResponse.definitions:type_name -> substrate.v1.SuggestedDefinition
-	4,  // 20: substrate.v1.Config.SetConfig:input_type -> substrate.v1.SetConfigRequest
-	7,  // 21: substrate.v1.Config.GetConfig:input_type -> substrate.v1.GetConfigRequest
-	9,  // 22: substrate.v1.Config.ListConfigRevisions:input_type -> substrate.v1.ListConfigRevisionsRequest
-	11, // 23: substrate.v1.Config.ValidateConfig:input_type -> substrate.v1.ValidateConfigRequest
-	15, // 24: substrate.v1.Config.PlanConfig:input_type -> substrate.v1.PlanConfigRequest
-	24, // 25: substrate.v1.Config.SuggestConfig:input_type -> substrate.v1.SuggestConfigRequest
-	0,  // 26: substrate.v1.Config.AuditPolicies:input_type -> substrate.v1.AuditPoliciesRequest
-	5,  // 27: substrate.v1.Config.SetConfig:output_type -> substrate.v1.SetConfigResponse
-	8,  // 28: substrate.v1.Config.GetConfig:output_type -> substrate.v1.GetConfigResponse
-	10, // 29: substrate.v1.Config.ListConfigRevisions:output_type -> substrate.v1.ListConfigRevisionsResponse
-	12, // 30: substrate.v1.Config.ValidateConfig:output_type -> substrate.v1.ValidateConfigResponse
-	16, // 31: substrate.v1.Config.PlanConfig:output_type -> substrate.v1.PlanConfigResponse
-	25, // 32: substrate.v1.Config.SuggestConfig:output_type -> substrate.v1.SuggestConfigResponse
-	1,  // 33: substrate.v1.Config.AuditPolicies:output_type -> substrate.v1.AuditPoliciesResponse
-	27, // [27:34] is the sub-list for method output_type
-	20, // [20:27] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	17, // 19: substrate.v1.PlanConfigResponse.wildcards:type_name -> substrate.v1.Wildcard
+	18, // 20: substrate.v1.Wildcard.members:type_name -> substrate.v1.WildcardMember
+	19, // 21: substrate.v1.Wildcard.flags:type_name -> substrate.v1.FlaggedTypes
+	19, // 22: substrate.v1.Wildcard.without:type_name -> substrate.v1.FlaggedTypes
+	29, // 23: substrate.v1.SuggestConfigResponse.definitions:type_name -> substrate.v1.SuggestedDefinition
+	4,  // 24: substrate.v1.Config.SetConfig:input_type -> substrate.v1.SetConfigRequest
+	7,  // 25: substrate.v1.Config.GetConfig:input_type -> substrate.v1.GetConfigRequest
+	9,  // 26: substrate.v1.Config.ListConfigRevisions:input_type -> substrate.v1.ListConfigRevisionsRequest
+	11, // 27: substrate.v1.Config.ValidateConfig:input_type -> substrate.v1.ValidateConfigRequest
+	15, // 28: substrate.v1.Config.PlanConfig:input_type -> substrate.v1.PlanConfigRequest
+	27, // 29: substrate.v1.Config.SuggestConfig:input_type -> substrate.v1.SuggestConfigRequest
+	0,  // 30: substrate.v1.Config.AuditPolicies:input_type -> substrate.v1.AuditPoliciesRequest
+	5,  // 31: substrate.v1.Config.SetConfig:output_type -> substrate.v1.SetConfigResponse
+	8,  // 32: substrate.v1.Config.GetConfig:output_type -> substrate.v1.GetConfigResponse
+	10, // 33: substrate.v1.Config.ListConfigRevisions:output_type -> substrate.v1.ListConfigRevisionsResponse
+	12, // 34: substrate.v1.Config.ValidateConfig:output_type -> substrate.v1.ValidateConfigResponse
+	16, // 35: substrate.v1.Config.PlanConfig:output_type -> substrate.v1.PlanConfigResponse
+	28, // 36: substrate.v1.Config.SuggestConfig:output_type -> substrate.v1.SuggestConfigResponse
+	1,  // 37: substrate.v1.Config.AuditPolicies:output_type -> substrate.v1.AuditPoliciesResponse
+	31, // [31:38] is the sub-list for method output_type
+	24, // [24:31] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_apiv1_config_proto_init() }
@@ -2222,14 +2538,15 @@ func file_apiv1_config_proto_init() {
 	file_apiv1_config_proto_msgTypes[2].OneofWrappers = []any{}
 	file_apiv1_config_proto_msgTypes[4].OneofWrappers = []any{}
 	file_apiv1_config_proto_msgTypes[7].OneofWrappers = []any{}
-	file_apiv1_config_proto_msgTypes[23].OneofWrappers = []any{}
+	file_apiv1_config_proto_msgTypes[18].OneofWrappers = []any{}
+	file_apiv1_config_proto_msgTypes[26].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_apiv1_config_proto_rawDesc), len(file_apiv1_config_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -891,6 +891,8 @@ type Definition struct {
 	Reports        uint32                 `protobuf:"varint,16,opt,name=reports,proto3" json:"reports,omitempty"`                                                                                // nodes of the type that have reported
 	Flags          []string               `protobuf:"bytes,17,rep,name=flags,proto3" json:"flags,omitempty"`                                                                                     // what is odd about it: bare-metal, fraction of a GPU, no spot; smaller than its source says
 	Attributes     map[string]string      `protobuf:"bytes,18,rep,name=attributes,proto3" json:"attributes,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of its hardware, as nvidia.com/gpu.model; reported
+	SourceAt       *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=source_at,json=sourceAt,proto3" json:"source_at,omitempty"`                                                               // when hardware_source said so; unset: it is built in, or the configuration's
+	Unavailable    string                 `protobuf:"bytes,20,opt,name=unavailable,proto3" json:"unavailable,omitempty"`                                                                         // why nothing is launched of it whatever its backend offers
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -1049,6 +1051,20 @@ func (x *Definition) GetAttributes() map[string]string {
 		return x.Attributes
 	}
 	return nil
+}
+
+func (x *Definition) GetSourceAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SourceAt
+	}
+	return nil
+}
+
+func (x *Definition) GetUnavailable() string {
+	if x != nil {
+		return x.Unavailable
+	}
+	return ""
 }
 
 type DiscoverHardwareRequest struct {
@@ -1391,6 +1407,552 @@ func (*ResumeDefinitionResponse) Descriptor() ([]byte, []int) {
 	return file_apiv1_nodes_proto_rawDescGZIP(), []int{19}
 }
 
+type ListCataloguesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCataloguesRequest) Reset() {
+	*x = ListCataloguesRequest{}
+	mi := &file_apiv1_nodes_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCataloguesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCataloguesRequest) ProtoMessage() {}
+
+func (x *ListCataloguesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCataloguesRequest.ProtoReflect.Descriptor instead.
+func (*ListCataloguesRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{20}
+}
+
+type ListCataloguesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Catalogues    []*Catalogue           `protobuf:"bytes,1,rep,name=catalogues,proto3" json:"catalogues,omitempty"` // by backend
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListCataloguesResponse) Reset() {
+	*x = ListCataloguesResponse{}
+	mi := &file_apiv1_nodes_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListCataloguesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListCataloguesResponse) ProtoMessage() {}
+
+func (x *ListCataloguesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListCataloguesResponse.ProtoReflect.Descriptor instead.
+func (*ListCataloguesResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ListCataloguesResponse) GetCatalogues() []*Catalogue {
+	if x != nil {
+		return x.Catalogues
+	}
+	return nil
+}
+
+type RefreshCataloguesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Backends      []string               `protobuf:"bytes,1,rep,name=backends,proto3" json:"backends,omitempty"` // none: all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefreshCataloguesRequest) Reset() {
+	*x = RefreshCataloguesRequest{}
+	mi := &file_apiv1_nodes_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefreshCataloguesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefreshCataloguesRequest) ProtoMessage() {}
+
+func (x *RefreshCataloguesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefreshCataloguesRequest.ProtoReflect.Descriptor instead.
+func (*RefreshCataloguesRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *RefreshCataloguesRequest) GetBackends() []string {
+	if x != nil {
+		return x.Backends
+	}
+	return nil
+}
+
+type RefreshCataloguesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Catalogues    []*Catalogue           `protobuf:"bytes,1,rep,name=catalogues,proto3" json:"catalogues,omitempty"` // by backend; those that were asked
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefreshCataloguesResponse) Reset() {
+	*x = RefreshCataloguesResponse{}
+	mi := &file_apiv1_nodes_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefreshCataloguesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefreshCataloguesResponse) ProtoMessage() {}
+
+func (x *RefreshCataloguesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefreshCataloguesResponse.ProtoReflect.Descriptor instead.
+func (*RefreshCataloguesResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RefreshCataloguesResponse) GetCatalogues() []*Catalogue {
+	if x != nil {
+		return x.Catalogues
+	}
+	return nil
+}
+
+// Catalogue is what is known of the types of one place.
+type Catalogue struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Backend       string                 `protobuf:"bytes,1,opt,name=backend,proto3" json:"backend,omitempty"`
+	Kind          string                 `protobuf:"bytes,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	Source        string                 `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"`    // provider, catalogue (built in); "" where nothing is known
+	Version       uint64                 `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"` // counts answers that differed; 0 is built in
+	Types         uint32                 `protobuf:"varint,5,opt,name=types,proto3" json:"types,omitempty"`
+	Missing       uint32                 `protobuf:"varint,6,opt,name=missing,proto3" json:"missing,omitempty"` // that the provider does not tell of any more, kept for what needs them
+	Asked         *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=asked,proto3" json:"asked,omitempty"`      // the last answer
+	Changed       *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=changed,proto3" json:"changed,omitempty"`  // the answer that brought this version
+	Trouble       string                 `protobuf:"bytes,9,opt,name=trouble,proto3" json:"trouble,omitempty"`  // why the last question had no answer
+	TroubleSince  *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=trouble_since,json=troubleSince,proto3" json:"trouble_since,omitempty"`
+	Text          string                 `protobuf:"bytes,11,opt,name=text,proto3" json:"text,omitempty"` // of a refresh: what has changed
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Catalogue) Reset() {
+	*x = Catalogue{}
+	mi := &file_apiv1_nodes_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Catalogue) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Catalogue) ProtoMessage() {}
+
+func (x *Catalogue) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Catalogue.ProtoReflect.Descriptor instead.
+func (*Catalogue) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Catalogue) GetBackend() string {
+	if x != nil {
+		return x.Backend
+	}
+	return ""
+}
+
+func (x *Catalogue) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Catalogue) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *Catalogue) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Catalogue) GetTypes() uint32 {
+	if x != nil {
+		return x.Types
+	}
+	return 0
+}
+
+func (x *Catalogue) GetMissing() uint32 {
+	if x != nil {
+		return x.Missing
+	}
+	return 0
+}
+
+func (x *Catalogue) GetAsked() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Asked
+	}
+	return nil
+}
+
+func (x *Catalogue) GetChanged() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Changed
+	}
+	return nil
+}
+
+func (x *Catalogue) GetTrouble() string {
+	if x != nil {
+		return x.Trouble
+	}
+	return ""
+}
+
+func (x *Catalogue) GetTroubleSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.TroubleSince
+	}
+	return nil
+}
+
+func (x *Catalogue) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+type ListInstanceTypesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	PageSize      uint32                 `protobuf:"varint,1,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string                 `protobuf:"bytes,2,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	Backend       string                 `protobuf:"bytes,3,opt,name=backend,proto3" json:"backend,omitempty"` // "" is all
+	Pattern       string                 `protobuf:"bytes,4,opt,name=pattern,proto3" json:"pattern,omitempty"` // of names, with * and ?; "" is all
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListInstanceTypesRequest) Reset() {
+	*x = ListInstanceTypesRequest{}
+	mi := &file_apiv1_nodes_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListInstanceTypesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListInstanceTypesRequest) ProtoMessage() {}
+
+func (x *ListInstanceTypesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListInstanceTypesRequest.ProtoReflect.Descriptor instead.
+func (*ListInstanceTypesRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ListInstanceTypesRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ListInstanceTypesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ListInstanceTypesRequest) GetBackend() string {
+	if x != nil {
+		return x.Backend
+	}
+	return ""
+}
+
+func (x *ListInstanceTypesRequest) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+type ListInstanceTypesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Types         []*InstanceType        `protobuf:"bytes,1,rep,name=types,proto3" json:"types,omitempty"` // by kind, backend, name, architecture, image
+	NextPageToken string                 `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListInstanceTypesResponse) Reset() {
+	*x = ListInstanceTypesResponse{}
+	mi := &file_apiv1_nodes_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListInstanceTypesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListInstanceTypesResponse) ProtoMessage() {}
+
+func (x *ListInstanceTypesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListInstanceTypesResponse.ProtoReflect.Descriptor instead.
+func (*ListInstanceTypesResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ListInstanceTypesResponse) GetTypes() []*InstanceType {
+	if x != nil {
+		return x.Types
+	}
+	return nil
+}
+
+func (x *ListInstanceTypesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// InstanceType is one row: what one source says of a type, at a place, with an image.
+type InstanceType struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          string                 `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Backend       string                 `protobuf:"bytes,2,opt,name=backend,proto3" json:"backend,omitempty"`
+	Name          string                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Arch          string                 `protobuf:"bytes,4,opt,name=arch,proto3" json:"arch,omitempty"`     // "" is unknown
+	Image         string                 `protobuf:"bytes,5,opt,name=image,proto3" json:"image,omitempty"`   // of reports; memory depends on it
+	Source        string                 `protobuf:"bytes,6,opt,name=source,proto3" json:"source,omitempty"` // report, provider, catalogue, estimate
+	At            *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=at,proto3" json:"at,omitempty"`
+	Capacity      *Capacity              `protobuf:"bytes,8,opt,name=capacity,proto3" json:"capacity,omitempty"`                                    // unset is unknown
+	CostPerHour   *float64               `protobuf:"fixed64,9,opt,name=cost_per_hour,json=costPerHour,proto3,oneof" json:"cost_per_hour,omitempty"` // unset is unknown
+	Flags         []string               `protobuf:"bytes,10,rep,name=flags,proto3" json:"flags,omitempty"`
+	Zones         []string               `protobuf:"bytes,11,rep,name=zones,proto3" json:"zones,omitempty"`
+	Reports       uint32                 `protobuf:"varint,12,opt,name=reports,proto3" json:"reports,omitempty"` // nodes that have reported
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *InstanceType) Reset() {
+	*x = InstanceType{}
+	mi := &file_apiv1_nodes_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *InstanceType) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*InstanceType) ProtoMessage() {}
+
+func (x *InstanceType) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_nodes_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use InstanceType.ProtoReflect.Descriptor instead.
+func (*InstanceType) Descriptor() ([]byte, []int) {
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *InstanceType) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *InstanceType) GetBackend() string {
+	if x != nil {
+		return x.Backend
+	}
+	return ""
+}
+
+func (x *InstanceType) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *InstanceType) GetArch() string {
+	if x != nil {
+		return x.Arch
+	}
+	return ""
+}
+
+func (x *InstanceType) GetImage() string {
+	if x != nil {
+		return x.Image
+	}
+	return ""
+}
+
+func (x *InstanceType) GetSource() string {
+	if x != nil {
+		return x.Source
+	}
+	return ""
+}
+
+func (x *InstanceType) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *InstanceType) GetCapacity() *Capacity {
+	if x != nil {
+		return x.Capacity
+	}
+	return nil
+}
+
+func (x *InstanceType) GetCostPerHour() float64 {
+	if x != nil && x.CostPerHour != nil {
+		return *x.CostPerHour
+	}
+	return 0
+}
+
+func (x *InstanceType) GetFlags() []string {
+	if x != nil {
+		return x.Flags
+	}
+	return nil
+}
+
+func (x *InstanceType) GetZones() []string {
+	if x != nil {
+		return x.Zones
+	}
+	return nil
+}
+
+func (x *InstanceType) GetReports() uint32 {
+	if x != nil {
+		return x.Reports
+	}
+	return 0
+}
+
 type CreateJoinTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	TtlSeconds    uint64                 `protobuf:"varint,1,opt,name=ttl_seconds,json=ttlSeconds,proto3" json:"ttl_seconds,omitempty"` // 0: one hour
@@ -1403,7 +1965,7 @@ type CreateJoinTokenRequest struct {
 
 func (x *CreateJoinTokenRequest) Reset() {
 	*x = CreateJoinTokenRequest{}
-	mi := &file_apiv1_nodes_proto_msgTypes[20]
+	mi := &file_apiv1_nodes_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +1977,7 @@ func (x *CreateJoinTokenRequest) String() string {
 func (*CreateJoinTokenRequest) ProtoMessage() {}
 
 func (x *CreateJoinTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[20]
+	mi := &file_apiv1_nodes_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +1990,7 @@ func (x *CreateJoinTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJoinTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateJoinTokenRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{20}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CreateJoinTokenRequest) GetTtlSeconds() uint64 {
@@ -1470,7 +2032,7 @@ type CreateJoinTokenResponse struct {
 
 func (x *CreateJoinTokenResponse) Reset() {
 	*x = CreateJoinTokenResponse{}
-	mi := &file_apiv1_nodes_proto_msgTypes[21]
+	mi := &file_apiv1_nodes_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +2044,7 @@ func (x *CreateJoinTokenResponse) String() string {
 func (*CreateJoinTokenResponse) ProtoMessage() {}
 
 func (x *CreateJoinTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[21]
+	mi := &file_apiv1_nodes_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +2057,7 @@ func (x *CreateJoinTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJoinTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateJoinTokenResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{21}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *CreateJoinTokenResponse) GetToken() string {
@@ -1535,7 +2097,7 @@ type JoinToken struct {
 
 func (x *JoinToken) Reset() {
 	*x = JoinToken{}
-	mi := &file_apiv1_nodes_proto_msgTypes[22]
+	mi := &file_apiv1_nodes_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +2109,7 @@ func (x *JoinToken) String() string {
 func (*JoinToken) ProtoMessage() {}
 
 func (x *JoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[22]
+	mi := &file_apiv1_nodes_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +2122,7 @@ func (x *JoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
 func (*JoinToken) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{22}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *JoinToken) GetId() string {
@@ -1629,7 +2191,7 @@ type ListJoinTokensRequest struct {
 
 func (x *ListJoinTokensRequest) Reset() {
 	*x = ListJoinTokensRequest{}
-	mi := &file_apiv1_nodes_proto_msgTypes[23]
+	mi := &file_apiv1_nodes_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +2203,7 @@ func (x *ListJoinTokensRequest) String() string {
 func (*ListJoinTokensRequest) ProtoMessage() {}
 
 func (x *ListJoinTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[23]
+	mi := &file_apiv1_nodes_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +2216,7 @@ func (x *ListJoinTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJoinTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListJoinTokensRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{23}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListJoinTokensRequest) GetPageSize() uint32 {
@@ -1681,7 +2243,7 @@ type ListJoinTokensResponse struct {
 
 func (x *ListJoinTokensResponse) Reset() {
 	*x = ListJoinTokensResponse{}
-	mi := &file_apiv1_nodes_proto_msgTypes[24]
+	mi := &file_apiv1_nodes_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +2255,7 @@ func (x *ListJoinTokensResponse) String() string {
 func (*ListJoinTokensResponse) ProtoMessage() {}
 
 func (x *ListJoinTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[24]
+	mi := &file_apiv1_nodes_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +2268,7 @@ func (x *ListJoinTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJoinTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListJoinTokensResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{24}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListJoinTokensResponse) GetTokens() []*JoinToken {
@@ -1732,7 +2294,7 @@ type RevokeJoinTokenRequest struct {
 
 func (x *RevokeJoinTokenRequest) Reset() {
 	*x = RevokeJoinTokenRequest{}
-	mi := &file_apiv1_nodes_proto_msgTypes[25]
+	mi := &file_apiv1_nodes_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1744,7 +2306,7 @@ func (x *RevokeJoinTokenRequest) String() string {
 func (*RevokeJoinTokenRequest) ProtoMessage() {}
 
 func (x *RevokeJoinTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[25]
+	mi := &file_apiv1_nodes_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1757,7 +2319,7 @@ func (x *RevokeJoinTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeJoinTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeJoinTokenRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{25}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RevokeJoinTokenRequest) GetId() string {
@@ -1775,7 +2337,7 @@ type RevokeJoinTokenResponse struct {
 
 func (x *RevokeJoinTokenResponse) Reset() {
 	*x = RevokeJoinTokenResponse{}
-	mi := &file_apiv1_nodes_proto_msgTypes[26]
+	mi := &file_apiv1_nodes_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1787,7 +2349,7 @@ func (x *RevokeJoinTokenResponse) String() string {
 func (*RevokeJoinTokenResponse) ProtoMessage() {}
 
 func (x *RevokeJoinTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[26]
+	mi := &file_apiv1_nodes_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1800,7 +2362,7 @@ func (x *RevokeJoinTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeJoinTokenResponse.ProtoReflect.Descriptor instead.
 func (*RevokeJoinTokenResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{26}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{34}
 }
 
 type RevokeNodeRequest struct {
@@ -1813,7 +2375,7 @@ type RevokeNodeRequest struct {
 
 func (x *RevokeNodeRequest) Reset() {
 	*x = RevokeNodeRequest{}
-	mi := &file_apiv1_nodes_proto_msgTypes[27]
+	mi := &file_apiv1_nodes_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1825,7 +2387,7 @@ func (x *RevokeNodeRequest) String() string {
 func (*RevokeNodeRequest) ProtoMessage() {}
 
 func (x *RevokeNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[27]
+	mi := &file_apiv1_nodes_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1838,7 +2400,7 @@ func (x *RevokeNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeNodeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeNodeRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{27}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *RevokeNodeRequest) GetNode() string {
@@ -1866,7 +2428,7 @@ type RemoveNodeRequest struct {
 
 func (x *RemoveNodeRequest) Reset() {
 	*x = RemoveNodeRequest{}
-	mi := &file_apiv1_nodes_proto_msgTypes[28]
+	mi := &file_apiv1_nodes_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1878,7 +2440,7 @@ func (x *RemoveNodeRequest) String() string {
 func (*RemoveNodeRequest) ProtoMessage() {}
 
 func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[28]
+	mi := &file_apiv1_nodes_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1891,7 +2453,7 @@ func (x *RemoveNodeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeRequest.ProtoReflect.Descriptor instead.
 func (*RemoveNodeRequest) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{28}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *RemoveNodeRequest) GetNode() string {
@@ -1923,7 +2485,7 @@ type RemoveNodeResponse struct {
 
 func (x *RemoveNodeResponse) Reset() {
 	*x = RemoveNodeResponse{}
-	mi := &file_apiv1_nodes_proto_msgTypes[29]
+	mi := &file_apiv1_nodes_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +2497,7 @@ func (x *RemoveNodeResponse) String() string {
 func (*RemoveNodeResponse) ProtoMessage() {}
 
 func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_nodes_proto_msgTypes[29]
+	mi := &file_apiv1_nodes_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +2510,7 @@ func (x *RemoveNodeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveNodeResponse.ProtoReflect.Descriptor instead.
 func (*RemoveNodeResponse) Descriptor() ([]byte, []int) {
-	return file_apiv1_nodes_proto_rawDescGZIP(), []int{29}
+	return file_apiv1_nodes_proto_rawDescGZIP(), []int{37}
 }
 
 var File_apiv1_nodes_proto protoreflect.FileDescriptor
@@ -2038,7 +2600,7 @@ const file_apiv1_nodes_proto_rawDesc = "" +
 	"\x16ListDefinitionsRequest\"q\n" +
 	"\x17ListDefinitionsResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x12:\n" +
-	"\vdefinitions\x18\x02 \x03(\v2\x18.substrate.v1.DefinitionR\vdefinitions\"\xa6\x06\n" +
+	"\vdefinitions\x18\x02 \x03(\v2\x18.substrate.v1.DefinitionR\vdefinitions\"\x81\a\n" +
 	"\n" +
 	"Definition\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1e\n" +
@@ -2063,7 +2625,9 @@ const file_apiv1_nodes_proto_rawDesc = "" +
 	"\x05flags\x18\x11 \x03(\tR\x05flags\x12H\n" +
 	"\n" +
 	"attributes\x18\x12 \x03(\v2(.substrate.v1.Definition.AttributesEntryR\n" +
-	"attributes\x1a>\n" +
+	"attributes\x127\n" +
+	"\tsource_at\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\bsourceAt\x12 \n" +
+	"\vunavailable\x18\x14 \x01(\tR\vunavailable\x1a>\n" +
 	"\x10AnnotationsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a=\n" +
@@ -2097,7 +2661,55 @@ const file_apiv1_nodes_proto_rawDesc = "" +
 	"\n" +
 	"definition\x18\x01 \x01(\tR\n" +
 	"definition\"\x1a\n" +
-	"\x18ResumeDefinitionResponse\"\x85\x01\n" +
+	"\x18ResumeDefinitionResponse\"\x17\n" +
+	"\x15ListCataloguesRequest\"Q\n" +
+	"\x16ListCataloguesResponse\x127\n" +
+	"\n" +
+	"catalogues\x18\x01 \x03(\v2\x17.substrate.v1.CatalogueR\n" +
+	"catalogues\"6\n" +
+	"\x18RefreshCataloguesRequest\x12\x1a\n" +
+	"\bbackends\x18\x01 \x03(\tR\bbackends\"T\n" +
+	"\x19RefreshCataloguesResponse\x127\n" +
+	"\n" +
+	"catalogues\x18\x01 \x03(\v2\x17.substrate.v1.CatalogueR\n" +
+	"catalogues\"\xf2\x02\n" +
+	"\tCatalogue\x12\x18\n" +
+	"\abackend\x18\x01 \x01(\tR\abackend\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x16\n" +
+	"\x06source\x18\x03 \x01(\tR\x06source\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x04R\aversion\x12\x14\n" +
+	"\x05types\x18\x05 \x01(\rR\x05types\x12\x18\n" +
+	"\amissing\x18\x06 \x01(\rR\amissing\x120\n" +
+	"\x05asked\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05asked\x124\n" +
+	"\achanged\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\achanged\x12\x18\n" +
+	"\atrouble\x18\t \x01(\tR\atrouble\x12?\n" +
+	"\rtrouble_since\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\ftroubleSince\x12\x12\n" +
+	"\x04text\x18\v \x01(\tR\x04text\"\x8a\x01\n" +
+	"\x18ListInstanceTypesRequest\x12\x1b\n" +
+	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\x12\x18\n" +
+	"\abackend\x18\x03 \x01(\tR\abackend\x12\x18\n" +
+	"\apattern\x18\x04 \x01(\tR\apattern\"u\n" +
+	"\x19ListInstanceTypesResponse\x120\n" +
+	"\x05types\x18\x01 \x03(\v2\x1a.substrate.v1.InstanceTypeR\x05types\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf3\x02\n" +
+	"\fInstanceType\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x18\n" +
+	"\abackend\x18\x02 \x01(\tR\abackend\x12\x12\n" +
+	"\x04name\x18\x03 \x01(\tR\x04name\x12\x12\n" +
+	"\x04arch\x18\x04 \x01(\tR\x04arch\x12\x14\n" +
+	"\x05image\x18\x05 \x01(\tR\x05image\x12\x16\n" +
+	"\x06source\x18\x06 \x01(\tR\x06source\x12*\n" +
+	"\x02at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x122\n" +
+	"\bcapacity\x18\b \x01(\v2\x16.substrate.v1.CapacityR\bcapacity\x12'\n" +
+	"\rcost_per_hour\x18\t \x01(\x01H\x00R\vcostPerHour\x88\x01\x01\x12\x14\n" +
+	"\x05flags\x18\n" +
+	" \x03(\tR\x05flags\x12\x14\n" +
+	"\x05zones\x18\v \x03(\tR\x05zones\x12\x18\n" +
+	"\areports\x18\f \x01(\rR\areportsB\x10\n" +
+	"\x0e_cost_per_hour\"\x85\x01\n" +
 	"\x16CreateJoinTokenRequest\x12\x1f\n" +
 	"\vttl_seconds\x18\x01 \x01(\x04R\n" +
 	"ttlSeconds\x12\x12\n" +
@@ -2139,7 +2751,7 @@ const file_apiv1_nodes_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05force\x18\x03 \x01(\bR\x05force\"\x14\n" +
-	"\x12RemoveNodeResponse2\xe4\b\n" +
+	"\x12RemoveNodeResponse2\x8d\v\n" +
 	"\x05Nodes\x12L\n" +
 	"\tListNodes\x12\x1e.substrate.v1.ListNodesRequest\x1a\x1f.substrate.v1.ListNodesResponse\x12;\n" +
 	"\aGetNode\x12\x1c.substrate.v1.GetNodeRequest\x1a\x12.substrate.v1.Node\x12N\n" +
@@ -2153,7 +2765,10 @@ const file_apiv1_nodes_proto_rawDesc = "" +
 	"RevokeNode\x12\x1f.substrate.v1.RevokeNodeRequest\x1a\x12.substrate.v1.Node\x12a\n" +
 	"\x10DiscoverHardware\x12%.substrate.v1.DiscoverHardwareRequest\x1a&.substrate.v1.DiscoverHardwareResponse\x12X\n" +
 	"\rResetHardware\x12\".substrate.v1.ResetHardwareRequest\x1a#.substrate.v1.ResetHardwareResponse\x12a\n" +
-	"\x10ResumeDefinition\x12%.substrate.v1.ResumeDefinitionRequest\x1a&.substrate.v1.ResumeDefinitionResponse\x12O\n" +
+	"\x10ResumeDefinition\x12%.substrate.v1.ResumeDefinitionRequest\x1a&.substrate.v1.ResumeDefinitionResponse\x12[\n" +
+	"\x0eListCatalogues\x12#.substrate.v1.ListCataloguesRequest\x1a$.substrate.v1.ListCataloguesResponse\x12d\n" +
+	"\x11RefreshCatalogues\x12&.substrate.v1.RefreshCataloguesRequest\x1a'.substrate.v1.RefreshCataloguesResponse\x12d\n" +
+	"\x11ListInstanceTypes\x12&.substrate.v1.ListInstanceTypesRequest\x1a'.substrate.v1.ListInstanceTypesResponse\x12O\n" +
 	"\n" +
 	"RemoveNode\x12\x1f.substrate.v1.RemoveNodeRequest\x1a .substrate.v1.RemoveNodeResponseB\x17Z\x15substrate/proto/apiv1b\x06proto3"
 
@@ -2169,101 +2784,124 @@ func file_apiv1_nodes_proto_rawDescGZIP() []byte {
 	return file_apiv1_nodes_proto_rawDescData
 }
 
-var file_apiv1_nodes_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_apiv1_nodes_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_apiv1_nodes_proto_goTypes = []any{
-	(*ListNodesRequest)(nil),         // 0: substrate.v1.ListNodesRequest
-	(*ListNodesResponse)(nil),        // 1: substrate.v1.ListNodesResponse
-	(*GetNodeRequest)(nil),           // 2: substrate.v1.GetNodeRequest
-	(*Node)(nil),                     // 3: substrate.v1.Node
-	(*NodeWork)(nil),                 // 4: substrate.v1.NodeWork
-	(*NodeWarning)(nil),              // 5: substrate.v1.NodeWarning
-	(*ExplainNodeResponse)(nil),      // 6: substrate.v1.ExplainNodeResponse
-	(*ConditionExplanation)(nil),     // 7: substrate.v1.ConditionExplanation
-	(*ConditionPart)(nil),            // 8: substrate.v1.ConditionPart
-	(*SetNodeSchedulingRequest)(nil), // 9: substrate.v1.SetNodeSchedulingRequest
-	(*ListDefinitionsRequest)(nil),   // 10: substrate.v1.ListDefinitionsRequest
-	(*ListDefinitionsResponse)(nil),  // 11: substrate.v1.ListDefinitionsResponse
-	(*Definition)(nil),               // 12: substrate.v1.Definition
-	(*DiscoverHardwareRequest)(nil),  // 13: substrate.v1.DiscoverHardwareRequest
-	(*DiscoverHardwareResponse)(nil), // 14: substrate.v1.DiscoverHardwareResponse
-	(*Discovery)(nil),                // 15: substrate.v1.Discovery
-	(*ResetHardwareRequest)(nil),     // 16: substrate.v1.ResetHardwareRequest
-	(*ResetHardwareResponse)(nil),    // 17: substrate.v1.ResetHardwareResponse
-	(*ResumeDefinitionRequest)(nil),  // 18: substrate.v1.ResumeDefinitionRequest
-	(*ResumeDefinitionResponse)(nil), // 19: substrate.v1.ResumeDefinitionResponse
-	(*CreateJoinTokenRequest)(nil),   // 20: substrate.v1.CreateJoinTokenRequest
-	(*CreateJoinTokenResponse)(nil),  // 21: substrate.v1.CreateJoinTokenResponse
-	(*JoinToken)(nil),                // 22: substrate.v1.JoinToken
-	(*ListJoinTokensRequest)(nil),    // 23: substrate.v1.ListJoinTokensRequest
-	(*ListJoinTokensResponse)(nil),   // 24: substrate.v1.ListJoinTokensResponse
-	(*RevokeJoinTokenRequest)(nil),   // 25: substrate.v1.RevokeJoinTokenRequest
-	(*RevokeJoinTokenResponse)(nil),  // 26: substrate.v1.RevokeJoinTokenResponse
-	(*RevokeNodeRequest)(nil),        // 27: substrate.v1.RevokeNodeRequest
-	(*RemoveNodeRequest)(nil),        // 28: substrate.v1.RemoveNodeRequest
-	(*RemoveNodeResponse)(nil),       // 29: substrate.v1.RemoveNodeResponse
-	nil,                              // 30: substrate.v1.Node.AnnotationsEntry
-	nil,                              // 31: substrate.v1.ConditionPart.SeenEntry
-	nil,                              // 32: substrate.v1.Definition.AnnotationsEntry
-	nil,                              // 33: substrate.v1.Definition.AttributesEntry
-	(*Capacity)(nil),                 // 34: substrate.v1.Capacity
-	(*timestamppb.Timestamp)(nil),    // 35: google.protobuf.Timestamp
+	(*ListNodesRequest)(nil),          // 0: substrate.v1.ListNodesRequest
+	(*ListNodesResponse)(nil),         // 1: substrate.v1.ListNodesResponse
+	(*GetNodeRequest)(nil),            // 2: substrate.v1.GetNodeRequest
+	(*Node)(nil),                      // 3: substrate.v1.Node
+	(*NodeWork)(nil),                  // 4: substrate.v1.NodeWork
+	(*NodeWarning)(nil),               // 5: substrate.v1.NodeWarning
+	(*ExplainNodeResponse)(nil),       // 6: substrate.v1.ExplainNodeResponse
+	(*ConditionExplanation)(nil),      // 7: substrate.v1.ConditionExplanation
+	(*ConditionPart)(nil),             // 8: substrate.v1.ConditionPart
+	(*SetNodeSchedulingRequest)(nil),  // 9: substrate.v1.SetNodeSchedulingRequest
+	(*ListDefinitionsRequest)(nil),    // 10: substrate.v1.ListDefinitionsRequest
+	(*ListDefinitionsResponse)(nil),   // 11: substrate.v1.ListDefinitionsResponse
+	(*Definition)(nil),                // 12: substrate.v1.Definition
+	(*DiscoverHardwareRequest)(nil),   // 13: substrate.v1.DiscoverHardwareRequest
+	(*DiscoverHardwareResponse)(nil),  // 14: substrate.v1.DiscoverHardwareResponse
+	(*Discovery)(nil),                 // 15: substrate.v1.Discovery
+	(*ResetHardwareRequest)(nil),      // 16: substrate.v1.ResetHardwareRequest
+	(*ResetHardwareResponse)(nil),     // 17: substrate.v1.ResetHardwareResponse
+	(*ResumeDefinitionRequest)(nil),   // 18: substrate.v1.ResumeDefinitionRequest
+	(*ResumeDefinitionResponse)(nil),  // 19: substrate.v1.ResumeDefinitionResponse
+	(*ListCataloguesRequest)(nil),     // 20: substrate.v1.ListCataloguesRequest
+	(*ListCataloguesResponse)(nil),    // 21: substrate.v1.ListCataloguesResponse
+	(*RefreshCataloguesRequest)(nil),  // 22: substrate.v1.RefreshCataloguesRequest
+	(*RefreshCataloguesResponse)(nil), // 23: substrate.v1.RefreshCataloguesResponse
+	(*Catalogue)(nil),                 // 24: substrate.v1.Catalogue
+	(*ListInstanceTypesRequest)(nil),  // 25: substrate.v1.ListInstanceTypesRequest
+	(*ListInstanceTypesResponse)(nil), // 26: substrate.v1.ListInstanceTypesResponse
+	(*InstanceType)(nil),              // 27: substrate.v1.InstanceType
+	(*CreateJoinTokenRequest)(nil),    // 28: substrate.v1.CreateJoinTokenRequest
+	(*CreateJoinTokenResponse)(nil),   // 29: substrate.v1.CreateJoinTokenResponse
+	(*JoinToken)(nil),                 // 30: substrate.v1.JoinToken
+	(*ListJoinTokensRequest)(nil),     // 31: substrate.v1.ListJoinTokensRequest
+	(*ListJoinTokensResponse)(nil),    // 32: substrate.v1.ListJoinTokensResponse
+	(*RevokeJoinTokenRequest)(nil),    // 33: substrate.v1.RevokeJoinTokenRequest
+	(*RevokeJoinTokenResponse)(nil),   // 34: substrate.v1.RevokeJoinTokenResponse
+	(*RevokeNodeRequest)(nil),         // 35: substrate.v1.RevokeNodeRequest
+	(*RemoveNodeRequest)(nil),         // 36: substrate.v1.RemoveNodeRequest
+	(*RemoveNodeResponse)(nil),        // 37: substrate.v1.RemoveNodeResponse
+	nil,                               // 38: substrate.v1.Node.AnnotationsEntry
+	nil,                               // 39: substrate.v1.ConditionPart.SeenEntry
+	nil,                               // 40: substrate.v1.Definition.AnnotationsEntry
+	nil,                               // 41: substrate.v1.Definition.AttributesEntry
+	(*Capacity)(nil),                  // 42: substrate.v1.Capacity
+	(*timestamppb.Timestamp)(nil),     // 43: google.protobuf.Timestamp
 }
 var file_apiv1_nodes_proto_depIdxs = []int32{
 	3,  // 0: substrate.v1.ListNodesResponse.nodes:type_name -> substrate.v1.Node
-	34, // 1: substrate.v1.Node.capacity:type_name -> substrate.v1.Capacity
-	34, // 2: substrate.v1.Node.used:type_name -> substrate.v1.Capacity
-	35, // 3: substrate.v1.Node.last_seen:type_name -> google.protobuf.Timestamp
-	30, // 4: substrate.v1.Node.annotations:type_name -> substrate.v1.Node.AnnotationsEntry
+	42, // 1: substrate.v1.Node.capacity:type_name -> substrate.v1.Capacity
+	42, // 2: substrate.v1.Node.used:type_name -> substrate.v1.Capacity
+	43, // 3: substrate.v1.Node.last_seen:type_name -> google.protobuf.Timestamp
+	38, // 4: substrate.v1.Node.annotations:type_name -> substrate.v1.Node.AnnotationsEntry
 	5,  // 5: substrate.v1.Node.warnings:type_name -> substrate.v1.NodeWarning
 	4,  // 6: substrate.v1.Node.work:type_name -> substrate.v1.NodeWork
-	35, // 7: substrate.v1.Node.certificate_expires:type_name -> google.protobuf.Timestamp
-	35, // 8: substrate.v1.NodeWork.started:type_name -> google.protobuf.Timestamp
-	35, // 9: substrate.v1.NodeWork.ends_by:type_name -> google.protobuf.Timestamp
-	35, // 10: substrate.v1.NodeWork.notice_ends_at:type_name -> google.protobuf.Timestamp
+	43, // 7: substrate.v1.Node.certificate_expires:type_name -> google.protobuf.Timestamp
+	43, // 8: substrate.v1.NodeWork.started:type_name -> google.protobuf.Timestamp
+	43, // 9: substrate.v1.NodeWork.ends_by:type_name -> google.protobuf.Timestamp
+	43, // 10: substrate.v1.NodeWork.notice_ends_at:type_name -> google.protobuf.Timestamp
 	7,  // 11: substrate.v1.ExplainNodeResponse.conditions:type_name -> substrate.v1.ConditionExplanation
 	8,  // 12: substrate.v1.ConditionExplanation.parts:type_name -> substrate.v1.ConditionPart
-	31, // 13: substrate.v1.ConditionPart.seen:type_name -> substrate.v1.ConditionPart.SeenEntry
+	39, // 13: substrate.v1.ConditionPart.seen:type_name -> substrate.v1.ConditionPart.SeenEntry
 	12, // 14: substrate.v1.ListDefinitionsResponse.definitions:type_name -> substrate.v1.Definition
-	32, // 15: substrate.v1.Definition.annotations:type_name -> substrate.v1.Definition.AnnotationsEntry
-	34, // 16: substrate.v1.Definition.capacity:type_name -> substrate.v1.Capacity
-	35, // 17: substrate.v1.Definition.reported:type_name -> google.protobuf.Timestamp
-	33, // 18: substrate.v1.Definition.attributes:type_name -> substrate.v1.Definition.AttributesEntry
-	15, // 19: substrate.v1.DiscoverHardwareResponse.discoveries:type_name -> substrate.v1.Discovery
-	35, // 20: substrate.v1.CreateJoinTokenResponse.expires:type_name -> google.protobuf.Timestamp
-	35, // 21: substrate.v1.JoinToken.created:type_name -> google.protobuf.Timestamp
-	35, // 22: substrate.v1.JoinToken.expires:type_name -> google.protobuf.Timestamp
-	22, // 23: substrate.v1.ListJoinTokensResponse.tokens:type_name -> substrate.v1.JoinToken
-	0,  // 24: substrate.v1.Nodes.ListNodes:input_type -> substrate.v1.ListNodesRequest
-	2,  // 25: substrate.v1.Nodes.GetNode:input_type -> substrate.v1.GetNodeRequest
-	2,  // 26: substrate.v1.Nodes.ExplainNode:input_type -> substrate.v1.GetNodeRequest
-	9,  // 27: substrate.v1.Nodes.SetNodeScheduling:input_type -> substrate.v1.SetNodeSchedulingRequest
-	10, // 28: substrate.v1.Nodes.ListDefinitions:input_type -> substrate.v1.ListDefinitionsRequest
-	20, // 29: substrate.v1.Nodes.CreateJoinToken:input_type -> substrate.v1.CreateJoinTokenRequest
-	23, // 30: substrate.v1.Nodes.ListJoinTokens:input_type -> substrate.v1.ListJoinTokensRequest
-	25, // 31: substrate.v1.Nodes.RevokeJoinToken:input_type -> substrate.v1.RevokeJoinTokenRequest
-	27, // 32: substrate.v1.Nodes.RevokeNode:input_type -> substrate.v1.RevokeNodeRequest
-	13, // 33: substrate.v1.Nodes.DiscoverHardware:input_type -> substrate.v1.DiscoverHardwareRequest
-	16, // 34: substrate.v1.Nodes.ResetHardware:input_type -> substrate.v1.ResetHardwareRequest
-	18, // 35: substrate.v1.Nodes.ResumeDefinition:input_type -> substrate.v1.ResumeDefinitionRequest
-	28, // 36: substrate.v1.Nodes.RemoveNode:input_type -> substrate.v1.RemoveNodeRequest
-	1,  // 37: substrate.v1.Nodes.ListNodes:output_type -> substrate.v1.ListNodesResponse
-	3,  // 38: substrate.v1.Nodes.GetNode:output_type -> substrate.v1.Node
-	6,  // 39: substrate.v1.Nodes.ExplainNode:output_type -> substrate.v1.ExplainNodeResponse
-	3,  // 40: substrate.v1.Nodes.SetNodeScheduling:output_type -> substrate.v1.Node
-	11, // 41: substrate.v1.Nodes.ListDefinitions:output_type -> substrate.v1.ListDefinitionsResponse
-	21, // 42: substrate.v1.Nodes.CreateJoinToken:output_type -> substrate.v1.CreateJoinTokenResponse
-	24, // 43: substrate.v1.Nodes.ListJoinTokens:output_type -> substrate.v1.ListJoinTokensResponse
-	26, // 44: substrate.v1.Nodes.RevokeJoinToken:output_type -> substrate.v1.RevokeJoinTokenResponse
-	3,  // 45: substrate.v1.Nodes.RevokeNode:output_type -> substrate.v1.Node
-	14, // 46: substrate.v1.Nodes.DiscoverHardware:output_type -> substrate.v1.DiscoverHardwareResponse
-	17, // 47: substrate.v1.Nodes.ResetHardware:output_type -> substrate.v1.ResetHardwareResponse
-	19, // 48: substrate.v1.Nodes.ResumeDefinition:output_type -> substrate.v1.ResumeDefinitionResponse
-	29, // 49: substrate.v1.Nodes.RemoveNode:output_type -> substrate.v1.RemoveNodeResponse
-	37, // [37:50] is the sub-list for method output_type
-	24, // [24:37] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	40, // 15: substrate.v1.Definition.annotations:type_name -> substrate.v1.Definition.AnnotationsEntry
+	42, // 16: substrate.v1.Definition.capacity:type_name -> substrate.v1.Capacity
+	43, // 17: substrate.v1.Definition.reported:type_name -> google.protobuf.Timestamp
+	41, // 18: substrate.v1.Definition.attributes:type_name -> substrate.v1.Definition.AttributesEntry
+	43, // 19: substrate.v1.Definition.source_at:type_name -> google.protobuf.Timestamp
+	15, // 20: substrate.v1.DiscoverHardwareResponse.discoveries:type_name -> substrate.v1.Discovery
+	24, // 21: substrate.v1.ListCataloguesResponse.catalogues:type_name -> substrate.v1.Catalogue
+	24, // 22: substrate.v1.RefreshCataloguesResponse.catalogues:type_name -> substrate.v1.Catalogue
+	43, // 23: substrate.v1.Catalogue.asked:type_name -> google.protobuf.Timestamp
+	43, // 24: substrate.v1.Catalogue.changed:type_name -> google.protobuf.Timestamp
+	43, // 25: substrate.v1.Catalogue.trouble_since:type_name -> google.protobuf.Timestamp
+	27, // 26: substrate.v1.ListInstanceTypesResponse.types:type_name -> substrate.v1.InstanceType
+	43, // 27: substrate.v1.InstanceType.at:type_name -> google.protobuf.Timestamp
+	42, // 28: substrate.v1.InstanceType.capacity:type_name -> substrate.v1.Capacity
+	43, // 29: substrate.v1.CreateJoinTokenResponse.expires:type_name -> google.protobuf.Timestamp
+	43, // 30: substrate.v1.JoinToken.created:type_name -> google.protobuf.Timestamp
+	43, // 31: substrate.v1.JoinToken.expires:type_name -> google.protobuf.Timestamp
+	30, // 32: substrate.v1.ListJoinTokensResponse.tokens:type_name -> substrate.v1.JoinToken
+	0,  // 33: substrate.v1.Nodes.ListNodes:input_type -> substrate.v1.ListNodesRequest
+	2,  // 34: substrate.v1.Nodes.GetNode:input_type -> substrate.v1.GetNodeRequest
+	2,  // 35: substrate.v1.Nodes.ExplainNode:input_type -> substrate.v1.GetNodeRequest
+	9,  // 36: substrate.v1.Nodes.SetNodeScheduling:input_type -> substrate.v1.SetNodeSchedulingRequest
+	10, // 37: substrate.v1.Nodes.ListDefinitions:input_type -> substrate.v1.ListDefinitionsRequest
+	28, // 38: substrate.v1.Nodes.CreateJoinToken:input_type -> substrate.v1.CreateJoinTokenRequest
+	31, // 39: substrate.v1.Nodes.ListJoinTokens:input_type -> substrate.v1.ListJoinTokensRequest
+	33, // 40: substrate.v1.Nodes.RevokeJoinToken:input_type -> substrate.v1.RevokeJoinTokenRequest
+	35, // 41: substrate.v1.Nodes.RevokeNode:input_type -> substrate.v1.RevokeNodeRequest
+	13, // 42: substrate.v1.Nodes.DiscoverHardware:input_type -> substrate.v1.DiscoverHardwareRequest
+	16, // 43: substrate.v1.Nodes.ResetHardware:input_type -> substrate.v1.ResetHardwareRequest
+	18, // 44: substrate.v1.Nodes.ResumeDefinition:input_type -> substrate.v1.ResumeDefinitionRequest
+	20, // 45: substrate.v1.Nodes.ListCatalogues:input_type -> substrate.v1.ListCataloguesRequest
+	22, // 46: substrate.v1.Nodes.RefreshCatalogues:input_type -> substrate.v1.RefreshCataloguesRequest
+	25, // 47: substrate.v1.Nodes.ListInstanceTypes:input_type -> substrate.v1.ListInstanceTypesRequest
+	36, // 48: substrate.v1.Nodes.RemoveNode:input_type -> substrate.v1.RemoveNodeRequest
+	1,  // 49: substrate.v1.Nodes.ListNodes:output_type -> substrate.v1.ListNodesResponse
+	3,  // 50: substrate.v1.Nodes.GetNode:output_type -> substrate.v1.Node
+	6,  // 51: substrate.v1.Nodes.ExplainNode:output_type -> substrate.v1.ExplainNodeResponse
+	3,  // 52: substrate.v1.Nodes.SetNodeScheduling:output_type -> substrate.v1.Node
+	11, // 53: substrate.v1.Nodes.ListDefinitions:output_type -> substrate.v1.ListDefinitionsResponse
+	29, // 54: substrate.v1.Nodes.CreateJoinToken:output_type -> substrate.v1.CreateJoinTokenResponse
+	32, // 55: substrate.v1.Nodes.ListJoinTokens:output_type -> substrate.v1.ListJoinTokensResponse
+	34, // 56: substrate.v1.Nodes.RevokeJoinToken:output_type -> substrate.v1.RevokeJoinTokenResponse
+	3,  // 57: substrate.v1.Nodes.RevokeNode:output_type -> substrate.v1.Node
+	14, // 58: substrate.v1.Nodes.DiscoverHardware:output_type -> substrate.v1.DiscoverHardwareResponse
+	17, // 59: substrate.v1.Nodes.ResetHardware:output_type -> substrate.v1.ResetHardwareResponse
+	19, // 60: substrate.v1.Nodes.ResumeDefinition:output_type -> substrate.v1.ResumeDefinitionResponse
+	21, // 61: substrate.v1.Nodes.ListCatalogues:output_type -> substrate.v1.ListCataloguesResponse
+	23, // 62: substrate.v1.Nodes.RefreshCatalogues:output_type -> substrate.v1.RefreshCataloguesResponse
+	26, // 63: substrate.v1.Nodes.ListInstanceTypes:output_type -> substrate.v1.ListInstanceTypesResponse
+	37, // 64: substrate.v1.Nodes.RemoveNode:output_type -> substrate.v1.RemoveNodeResponse
+	49, // [49:65] is the sub-list for method output_type
+	33, // [33:49] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_apiv1_nodes_proto_init() }
@@ -2274,13 +2912,14 @@ func file_apiv1_nodes_proto_init() {
 	file_apiv1_workflows_proto_init()
 	file_apiv1_nodes_proto_msgTypes[12].OneofWrappers = []any{}
 	file_apiv1_nodes_proto_msgTypes[15].OneofWrappers = []any{}
+	file_apiv1_nodes_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_apiv1_nodes_proto_rawDesc), len(file_apiv1_nodes_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   34,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -31,6 +31,9 @@ const (
 	Nodes_DiscoverHardware_FullMethodName  = "/substrate.v1.Nodes/DiscoverHardware"
 	Nodes_ResetHardware_FullMethodName     = "/substrate.v1.Nodes/ResetHardware"
 	Nodes_ResumeDefinition_FullMethodName  = "/substrate.v1.Nodes/ResumeDefinition"
+	Nodes_ListCatalogues_FullMethodName    = "/substrate.v1.Nodes/ListCatalogues"
+	Nodes_RefreshCatalogues_FullMethodName = "/substrate.v1.Nodes/RefreshCatalogues"
+	Nodes_ListInstanceTypes_FullMethodName = "/substrate.v1.Nodes/ListInstanceTypes"
 	Nodes_RemoveNode_FullMethodName        = "/substrate.v1.Nodes/RemoveNode"
 )
 
@@ -56,6 +59,12 @@ type NodesClient interface {
 	ResetHardware(ctx context.Context, in *ResetHardwareRequest, opts ...grpc.CallOption) (*ResetHardwareResponse, error)
 	// ResumeDefinition has nodes of a definition launched again whose launches failed, also when it is protected.
 	ResumeDefinition(ctx context.Context, in *ResumeDefinitionRequest, opts ...grpc.CallOption) (*ResumeDefinitionResponse, error)
+	// ListCatalogues says what is known of the types of each cloud, and since when.
+	ListCatalogues(ctx context.Context, in *ListCataloguesRequest, opts ...grpc.CallOption) (*ListCataloguesResponse, error)
+	// RefreshCatalogues asks clouds for their types now. An answer that differs makes other definitions of the running revision.
+	RefreshCatalogues(ctx context.Context, in *RefreshCataloguesRequest, opts ...grpc.CallOption) (*RefreshCataloguesResponse, error)
+	// ListInstanceTypes lists the types that clouds have, with what is known of each and by whom.
+	ListInstanceTypes(ctx context.Context, in *ListInstanceTypesRequest, opts ...grpc.CallOption) (*ListInstanceTypesResponse, error)
 	// RemoveNode revokes a node and forgets it.
 	RemoveNode(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeResponse, error)
 }
@@ -188,6 +197,36 @@ func (c *nodesClient) ResumeDefinition(ctx context.Context, in *ResumeDefinition
 	return out, nil
 }
 
+func (c *nodesClient) ListCatalogues(ctx context.Context, in *ListCataloguesRequest, opts ...grpc.CallOption) (*ListCataloguesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListCataloguesResponse)
+	err := c.cc.Invoke(ctx, Nodes_ListCatalogues_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodesClient) RefreshCatalogues(ctx context.Context, in *RefreshCataloguesRequest, opts ...grpc.CallOption) (*RefreshCataloguesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RefreshCataloguesResponse)
+	err := c.cc.Invoke(ctx, Nodes_RefreshCatalogues_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *nodesClient) ListInstanceTypes(ctx context.Context, in *ListInstanceTypesRequest, opts ...grpc.CallOption) (*ListInstanceTypesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListInstanceTypesResponse)
+	err := c.cc.Invoke(ctx, Nodes_ListInstanceTypes_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *nodesClient) RemoveNode(ctx context.Context, in *RemoveNodeRequest, opts ...grpc.CallOption) (*RemoveNodeResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RemoveNodeResponse)
@@ -220,6 +259,12 @@ type NodesServer interface {
 	ResetHardware(context.Context, *ResetHardwareRequest) (*ResetHardwareResponse, error)
 	// ResumeDefinition has nodes of a definition launched again whose launches failed, also when it is protected.
 	ResumeDefinition(context.Context, *ResumeDefinitionRequest) (*ResumeDefinitionResponse, error)
+	// ListCatalogues says what is known of the types of each cloud, and since when.
+	ListCatalogues(context.Context, *ListCataloguesRequest) (*ListCataloguesResponse, error)
+	// RefreshCatalogues asks clouds for their types now. An answer that differs makes other definitions of the running revision.
+	RefreshCatalogues(context.Context, *RefreshCataloguesRequest) (*RefreshCataloguesResponse, error)
+	// ListInstanceTypes lists the types that clouds have, with what is known of each and by whom.
+	ListInstanceTypes(context.Context, *ListInstanceTypesRequest) (*ListInstanceTypesResponse, error)
 	// RemoveNode revokes a node and forgets it.
 	RemoveNode(context.Context, *RemoveNodeRequest) (*RemoveNodeResponse, error)
 	mustEmbedUnimplementedNodesServer()
@@ -267,6 +312,15 @@ func (UnimplementedNodesServer) ResetHardware(context.Context, *ResetHardwareReq
 }
 func (UnimplementedNodesServer) ResumeDefinition(context.Context, *ResumeDefinitionRequest) (*ResumeDefinitionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ResumeDefinition not implemented")
+}
+func (UnimplementedNodesServer) ListCatalogues(context.Context, *ListCataloguesRequest) (*ListCataloguesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListCatalogues not implemented")
+}
+func (UnimplementedNodesServer) RefreshCatalogues(context.Context, *RefreshCataloguesRequest) (*RefreshCataloguesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RefreshCatalogues not implemented")
+}
+func (UnimplementedNodesServer) ListInstanceTypes(context.Context, *ListInstanceTypesRequest) (*ListInstanceTypesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListInstanceTypes not implemented")
 }
 func (UnimplementedNodesServer) RemoveNode(context.Context, *RemoveNodeRequest) (*RemoveNodeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RemoveNode not implemented")
@@ -508,6 +562,60 @@ func _Nodes_ResumeDefinition_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Nodes_ListCatalogues_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListCataloguesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodesServer).ListCatalogues(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Nodes_ListCatalogues_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodesServer).ListCatalogues(ctx, req.(*ListCataloguesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Nodes_RefreshCatalogues_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RefreshCataloguesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodesServer).RefreshCatalogues(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Nodes_RefreshCatalogues_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodesServer).RefreshCatalogues(ctx, req.(*RefreshCataloguesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Nodes_ListInstanceTypes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListInstanceTypesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(NodesServer).ListInstanceTypes(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Nodes_ListInstanceTypes_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(NodesServer).ListInstanceTypes(ctx, req.(*ListInstanceTypesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Nodes_RemoveNode_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(RemoveNodeRequest)
 	if err := dec(in); err != nil {
@@ -580,6 +688,18 @@ var Nodes_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ResumeDefinition",
 			Handler:    _Nodes_ResumeDefinition_Handler,
+		},
+		{
+			MethodName: "ListCatalogues",
+			Handler:    _Nodes_ListCatalogues_Handler,
+		},
+		{
+			MethodName: "RefreshCatalogues",
+			Handler:    _Nodes_RefreshCatalogues_Handler,
+		},
+		{
+			MethodName: "ListInstanceTypes",
+			Handler:    _Nodes_ListInstanceTypes_Handler,
 		},
 		{
 			MethodName: "RemoveNode",

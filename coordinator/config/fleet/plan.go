@@ -39,6 +39,7 @@ type Plan struct {
 	After       Cost                   `json:"cost_after"`
 	LeftOut     map[string]uint32      `json:"left_out,omitempty"` // groups, by section
 	Diagnostics strictyaml.Diagnostics `json:"diagnostics,omitempty"`
+	Wildcards   []config.Wildcard      `json:"wildcards,omitempty"` // whoever asks says of how many members
 }
 
 // Change is what happens to one definition: added, removed or changed; Keys says where.
