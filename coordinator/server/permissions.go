@@ -73,7 +73,15 @@ func permissions() auth.Table {
 		apiv1.Maintenance_AddStatusNote_FullMethodName:       auth.PermissionAdminCluster,
 
 		apiv1.Workflows_ScoreWorkflow_FullMethodName: auth.PermissionSubmit,
+	}
+	maps.Copy(table, identityPermissions())
+	maps.Copy(table, federationPermissions())
+	return table
+}
 
+// federationPermissions are those of a Federate and its clusters.
+func federationPermissions() auth.Table {
+	return auth.Table{
 		apiv1.Clusters_CreateFederationToken_FullMethodName: auth.PermissionAdminCluster,
 		apiv1.Clusters_GetFederate_FullMethodName:           auth.PermissionAdminCluster,
 		apiv1.Clusters_ForgetFederate_FullMethodName:        auth.PermissionAdminCluster,
@@ -83,8 +91,6 @@ func permissions() auth.Table {
 		apiv1.Clusters_SetClusterDrained_FullMethodName:     auth.PermissionAdminCluster,
 		apiv1.Clusters_DeregisterCluster_FullMethodName:     auth.PermissionAdminCluster,
 	}
-	maps.Copy(table, identityPermissions())
-	return table
 }
 
 // identityPermissions are those of who may do what, and of who did.
