@@ -223,6 +223,9 @@ func (a *Azure) carryOut(w http.ResponseWriter, r *http.Request) (int, any, erro
 	if err != nil {
 		return 0, nil, &azureError{400, "InvalidRequestContent", err.Error()}
 	}
+	if r.URL.Path == azurePrices {
+		return a.prices(r)
+	}
 	if strings.Contains(r.URL.Path, "/v2.0/") || strings.HasPrefix(r.URL.Path, "/common/") {
 		return a.signIn(r, body)
 	}

@@ -30,6 +30,7 @@ type Options struct {
 	Now        func() time.Time
 	Log        *slog.Logger
 	HTTPClient policy.Transporter // nil: the SDK's
+	Prices     string             // address where prices are told; "": the public cloud's own, and none for another one
 }
 
 const (
@@ -49,6 +50,7 @@ type Provisioner struct {
 	opt                         Options
 	subscription, group, region string
 	azure                       client
+	retail                      string // where prices are told; "": nowhere
 
 	recent cloud.Recent
 	empty  cloud.Empty[place]
@@ -57,6 +59,7 @@ type Provisioner struct {
 	ended  map[provision.Handle]time.Time // whose end was asked for here
 	tries  map[provision.LaunchID]try
 	market map[string]market // by location
+	prices priceOf
 }
 
 // client is the part of the SDK's clients that is used here. It holds methods and not the values: a value that becomes an interface takes all
@@ -114,6 +117,9 @@ func New(o Options) (*Provisioner, error) {
 	// Refusals are the engine's to judge: it tries another definition, or waits. The SDK would repeat calls that came too often, and registers
 	// services with the subscription, which takes rights that no coordinator should have.
 	with := &arm.ClientOptions{ClientOptions: options(o, said), DisableRPRegistration: true}
+	if p.retail = o.Prices; p.retail == "" && with.Cloud.ActiveDirectoryAuthorityHost == "" {
+		p.retail = retail
+	}
 	machines, err := armcompute.NewVirtualMachinesClient(p.subscription, keys, with)
 	if err != nil {
 		return fail(err)

@@ -113,6 +113,7 @@ func (p *Provisioner) Offers(ctx context.Context, defs []coordinator.Definition)
 		}
 		markets[where] = m
 	}
+	p.askPrices(ctx, defs)
 	out := make([]provision.Offer, len(defs))
 	for i := range defs {
 		out[i] = p.offer(&defs[i], markets)
@@ -130,10 +131,8 @@ func (p *Provisioner) offer(d *coordinator.Definition, markets map[string]market
 	if !ok {
 		return no(p.now().Add(configured), "the definition is not of kind azure")
 	}
-	if own := d.CostPerHour; own != nil && *own > 0 { // prices are not asked for here
-		o.CostPerHour = own
-	}
 	at := p.placeOf(s)
+	o.CostPerHour = p.cost(d, at)
 	m := markets[at.location]
 	size, has := m.sizes[strings.ToLower(s.VMSize)]
 	if has && d.Hardware == nil {
