@@ -102,12 +102,28 @@ func credentials(o Options) (azcore.TokenCredential, principal, error) {
 		if err != nil {
 			return nil, principal{}, fmt.Errorf("cannot find credentials: %w", err)
 		}
-		return keys, principal{}, nil
+		return marked{keys}, principal{}, nil
 	}
 	f := &fileCredential{path: path, now: o.Now, options: func(said principal) azcore.ClientOptions { return options(o, said) }}
 	said, err := f.read()
-	return f, said, err
+	return marked{f}, said, err
 }
+
+// marked tells of tokens that could not be had as noToken: the SDK marks them as much else.
+type marked struct{ azcore.TokenCredential }
+
+func (m marked) GetToken(ctx context.Context, o policy.TokenRequestOptions) (azcore.AccessToken, error) {
+	token, err := m.TokenCredential.GetToken(ctx, o)
+	if err != nil {
+		return token, &noToken{err}
+	}
+	return token, nil
+}
+
+// noToken is why there is no token for a call. None was made.
+type noToken struct{ error }
+
+func (n *noToken) Unwrap() error { return n.error }
 
 // fileCredential is a service principal's, read anew from time to time.
 type fileCredential struct {

@@ -1,11 +1,14 @@
 package azure
 
 import (
+	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"substrate/coordinator/provision"
@@ -81,7 +84,7 @@ func TestChangedSecret(t *testing.T) {
 		t.Error(err)
 	}
 	f, _, err := credentials(a.options(cluster))
-	if err != nil || f.(*fileCredential).said.Client != "another" {
+	if err != nil || f.(marked).TokenCredential.(*fileCredential).said.Client != "another" {
 		t.Errorf("%v, %v", f, err)
 	}
 }
@@ -104,6 +107,53 @@ func TestNoSignIn(t *testing.T) {
 	_, err = p.List(t.Context())
 	if provision.FaultOf(err) != provision.FaultDenied || strings.Contains(err.Error(), "\n") || a.cloud.Calls(fakecloud.OpList) != 0 {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestHalfAnAnswer: an answer that breaks off says nothing of what was made, and nothing of credentials. So does a sign-in that is not reached, and one that
+// nobody waits for; a file of credentials that has gone says that it has.
+func TestHalfAnAnswer(t *testing.T) {
+	t.Parallel()
+	a := newAccount(t, fakecloud.Options{})
+	o := a.options(cluster)
+	var half, silent bool
+	o.HTTPClient = transport(func(r *http.Request) (*http.Response, error) {
+		if silent && strings.Contains(r.URL.Path, "/v2.0/") {
+			return nil, errors.New("connection refused")
+		}
+		resp, err := a.srv.Client().Do(r)
+		if err == nil && half && r.Method == http.MethodPut {
+			resp.Body = io.NopCloser(io.MultiReader(io.LimitReader(resp.Body, 10), iotest.ErrReader(io.ErrUnexpectedEOF)))
+		}
+		return resp, err
+	})
+	p, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half = true
+	r := request(definition(general, false), 1)
+	if _, err := p.Launch(t.Context(), r); provision.FaultOf(err) != provision.FaultTransient || a.cloud.Made() != 1 {
+		t.Errorf("half an answer: %v, %d made", err, a.cloud.Made())
+	}
+	half, r.Again = false, true
+	if _, err := p.Launch(t.Context(), r); err != nil || a.cloud.Made() != 1 {
+		t.Errorf("later: %v, %d made", err, a.cloud.Made())
+	}
+	silent = true
+	if p, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.List(t.Context()); provision.FaultOf(err) != provision.FaultTransient {
+		t.Errorf("a sign-in that is not reached: %v", err)
+	}
+	a.cloud.Advance(credentialsFor + time.Minute)
+	if err := os.Remove(a.keys); err != nil {
+		t.Fatal(err)
+	}
+	var e *provision.Error
+	if _, err := p.List(t.Context()); !errors.As(err, &e) || e.Fault != provision.FaultDenied || e.Hint == "" || !strings.Contains(err.Error(), a.keys) {
+		t.Errorf("a file that has gone: %v", err)
 	}
 }
 

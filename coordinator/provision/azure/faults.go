@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -148,10 +149,11 @@ func (p *Provisioner) explain(op string, err error) error {
 
 // keyless explains that no call was made, as there is no token for it, or that one had no answer.
 func (p *Provisioner) keyless(op string, err error) error {
+	var none *noToken
 	var no *azidentity.AuthenticationFailedError
-	var none interface{ NonRetriable() } // how the SDK marks that it has no credentials, among others
 	text, _, _ := strings.Cut(err.Error(), "\n")
 	switch {
+	case !errors.As(err, &none), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 	case errors.As(err, &no) && no.RawResponse == nil: // the sign-in was not reached
 	case no != nil:
 		status := no.RawResponse.StatusCode
@@ -162,13 +164,17 @@ func (p *Provisioner) keyless(op string, err error) error {
 		if skewed := cloud.Skewed(op, said, no.RawResponse.Header, p.now()); skewed != nil {
 			return skewed
 		}
-		return provision.Errorf(provision.FaultDenied, op, "%w", said)
-	case errors.As(err, &none):
-		out := provision.Errorf(provision.FaultDenied, op, "%w", cloud.Answer(text, err))
-		out.Hint = "give the backend a credentialFile, the coordinator AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, or its machine an identity"
-		return out
+		return withoutKeys(op, said)
+	default: // there are no credentials
+		return withoutKeys(op, cloud.Answer(text, err))
 	}
 	return provision.Errorf(provision.FaultTransient, op, "%w", cloud.Answer(text, err))
+}
+
+func withoutKeys(op string, why error) error {
+	out := provision.Errorf(provision.FaultDenied, op, "%w", why)
+	out.Hint = "give the backend a credentialFile, the coordinator AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, or its machine an identity"
+	return out
 }
 
 // signIn is what the vendor's sign-in says.
