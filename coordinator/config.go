@@ -102,5 +102,5 @@ type Hardware struct {
 	Devices   map[string]uint32
 	Arch      string
 	Estimated bool
-	Unknown   []string // devices that are there, nobody knows how many
+	Unknown   []string // devices that are there, nobody knows how many; several: one of these kinds
 }

@@ -77,7 +77,10 @@ func (a *app) parseConfig(file string, data []byte, known *catalogue.Set) (*conf
 }
 
 // unknownOffline says why a wildcard cannot be expanded without a coordinator.
-func unknownOffline(spec.Backend) (why, hint string) {
+func unknownOffline(b spec.Backend) (why, hint string) {
+	if b.Kind == spec.KindAWS { // those are built in
+		return "", ""
+	}
 	return "only the cloud itself tells which there are", "ask a coordinator, which asks the cloud: `substrate cluster config plan FILE`; or name one exact type for each definition"
 }
 

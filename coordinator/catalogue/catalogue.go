@@ -302,7 +302,11 @@ func (t Type) Flags(spot bool) []string {
 	if t.Fraction {
 		out = append(out, FlagFraction)
 	}
-	if t.GPUVendor != "" && t.GPUs == nil && !t.Fraction {
+	switch gpus := t.GPUs != nil && *t.GPUs > 0; {
+	case t.Fraction:
+	case t.GPUVendor == "" && gpus:
+		out = append(out, FlagUnnamed)
+	case t.GPUVendor != "" && !gpus:
 		out = append(out, FlagUncounted)
 	}
 	if t.Arch != "" && t.Arch != "amd64" {
@@ -325,6 +329,7 @@ const (
 	FlagMetal     = "bare metal"
 	FlagFraction  = "a fraction of a GPU, which counts as none"
 	FlagUncounted = "an unknown number of GPUs"
+	FlagUnnamed   = "GPUs of an unknown make"
 	FlagNoSpot    = "not sold as spot"
 )
 

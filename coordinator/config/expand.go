@@ -185,6 +185,17 @@ func (p *parser) noCatalogue(d *draft) {
 	p.wild(s.TypeValue, what, hint)
 }
 
+// here refuses a wildcard of another location than the backend tells the types of.
+func (p *parser) here(d *draft) bool {
+	of, ok := d.spec.Spec.(spec.Azure)
+	squeeze := func(s string) string { return strings.ToLower(strings.ReplaceAll(s, " ", "")) }
+	if !ok || of.Location == "" || d.backend.Region == "" || squeeze(of.Location) == squeeze(d.backend.Region) {
+		return true
+	}
+	p.wild(d.spec.TypeValue, fmt.Sprintf("the types of %s are not known: the backend tells of those of %s", of.Location, d.backend.Region), "give the definition a backend of its location")
+	return false
+}
+
 // boots refuses a type that the image is not for.
 func (p *parser) boots(d *draft, t catalogue.Type) bool {
 	s := d.spec
@@ -206,6 +217,9 @@ func (p *parser) listed(d *draft, known *catalogue.Catalogue) ([]instance, bool)
 		p.matched[pattern] = found
 	}
 	wild := spec.Wildcard(s.Type)
+	if wild && !p.here(d) {
+		return nil, false
+	}
 	hint := ""
 	if len(found) == 0 {
 		if near := known.Nearest(s.Type, 5); len(near) > 0 {
@@ -214,7 +228,13 @@ func (p *parser) listed(d *draft, known *catalogue.Catalogue) ([]instance, bool)
 	}
 	switch {
 	case len(found) == 0 && wild:
-		p.wild(s.TypeValue, "no instance type matches "+s.Type, hint)
+		what := "no instance type matches " + s.Type
+		if known.Told() == nil && p.opt.Unknown != nil { // the cloud may have some that are newer
+			if why, do := p.opt.Unknown(d.backend); why != "" {
+				what, hint = what+": "+why, cmp.Or(hint, do)
+			}
+		}
+		p.wild(s.TypeValue, what, hint)
 		return nil, false
 	case len(found) == 0:
 		// A type may be newer than the catalogue: its hardware is unknown until it reports.

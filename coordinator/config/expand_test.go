@@ -44,7 +44,9 @@ func TestToldTypes(t *testing.T) {
 		catalogue.Type{Name: "t2a-4", VCPUs: number(4), Cores: number(4), Memory: size(16), Arch: "arm64"})
 	oci := told(t, spec.Backend{Name: "o", Kind: spec.KindOCI, Compartment: "c"},
 		catalogue.Type{Name: "VM.A.Flex", Flexible: true, ThreadsPerCore: number(2), Arch: "amd64"}, catalogue.Type{Name: "VM.B1", VCPUs: number(2), Cores: number(1), Memory: size(15), Arch: "amd64"})
-	backends := "backends: [{name: g, kind: gcp, project: p}, {name: o, kind: oci, compartment: c}]\ndefinitions:\n"
+	azure := told(t, spec.Backend{Name: "a", Kind: spec.KindAzure, Region: "westeurope"},
+		catalogue.Type{Name: "Standard_NC4", VCPUs: number(4), Cores: number(2), Memory: size(28), Arch: "amd64", GPUs: number(1), UsageClasses: []string{"on-demand"}})
+	backends := "backends: [{name: g, kind: gcp, project: p}, {name: o, kind: oci, compartment: c}, {name: a, kind: azure, region: westeurope}]\ndefinitions:\n"
 	for _, tt := range []struct {
 		name, kind, spec string
 		known            *catalogue.Set
@@ -59,9 +61,10 @@ func TestToldTypes(t *testing.T) {
 		{"an exact type that nobody tells of", "gcp", "machineType: n9-8", gcp, "n9-8 unknown", "-", ""},
 		{"flexible", "oci", "shape: 'VM.*', ocpus: 3, memory: 8GiB", oci, "VM.A.Flex 3/6 map[] provider", "price unknown", "of a fixed size, and the spec says ocpus and memory"},
 		{"fixed", "oci", "shape: 'VM.*'", oci, "VM.B1 1/2 map[] provider", "price unknown", "flexible, and the spec says neither ocpus nor memory"},
+		{"GPUs of nobody", "azure", "vmSize: 'Standard_N*', location: West Europe, costPerHour: 1", azure, "Standard_NC4 2/4 map[] provider", "GPUs of an unknown make", ""},
 		{"one flexible", "oci", "shape: VM.A.Flex, ocpus: 3, memory: 8GiB", oci, "VM.A.Flex 3/6 map[] provider", "-", ""},
 	} {
-		key := map[string]string{"gcp": "machineType", "oci": "shape"}[tt.kind]
+		key := map[string]string{"gcp": "machineType", "oci": "shape", "azure": "vmSize"}[tt.kind]
 		c, ds := Parse("c.yaml", []byte(backends+"  - {id: '${spec."+key+"}', provisioner: "+tt.kind+", provisionerSpec: {"+tt.spec+"}}\n"), Options{Catalogues: tt.known})
 		if c == nil {
 			t.Errorf("%s: %v", tt.name, ds)
@@ -86,6 +89,15 @@ func TestToldTypes(t *testing.T) {
 		if flags != tt.flags || without != tt.without {
 			t.Errorf("%s: flags %q and without %q, want %q and %q", tt.name, flags, without, tt.flags, tt.without)
 		}
+	}
+}
+
+// TestAnotherLocation: a backend's types are those of its own location.
+func TestAnotherLocation(t *testing.T) {
+	set := told(t, spec.Backend{Kind: spec.KindAzure, Region: "westeurope"}, catalogue.Type{Name: "Standard_D4"})
+	text := "backends: [{name: a, kind: azure, region: westeurope}]\ndefinitions:\n  - {id: '${spec.vmSize}', provisioner: azure, provisionerSpec: {vmSize: 'Standard_*', location: eastus}}\n"
+	if c, ds := Parse("c.yaml", []byte(text), Options{Catalogues: set}); c != nil || !strings.Contains(fmt.Sprint(ds.Errors()), "the types of eastus are not known") {
+		t.Errorf("%v", ds)
 	}
 }
 

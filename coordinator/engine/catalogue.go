@@ -324,7 +324,7 @@ type catalogueKeeper struct {
 
 // keepCatalogue asks for the types of an open backend from time to time, if it tells of them, until the function that it returns has returned.
 func (e *Engine) keepCatalogue(ctx context.Context, b spec.Backend, p provision.Provisioner) (stop func()) {
-	typer, ok := p.(provision.Typer)
+	typer, ok := provision.As[provision.Typer](p)
 	if !ok {
 		return func() {}
 	}

@@ -91,7 +91,7 @@ func (e *Engine) askBackend(ctx context.Context, b spec.Backend) (string, error)
 		if p, err = e.opt.Provisioners.Open(ctx, b, false); err != nil {
 			return "", err
 		}
-		if c, ok := p.(provision.Closer); ok {
+		if c, ok := provision.As[provision.Closer](p); ok {
 			defer func() {
 				if err := c.Close(); err != nil {
 					e.opt.Log.Warn("cannot close a backend", "backend", idOf(b), "err", err)
@@ -99,7 +99,7 @@ func (e *Engine) askBackend(ctx context.Context, b spec.Backend) (string, error)
 			}()
 		}
 	}
-	typer, ok := p.(provision.Typer)
+	typer, ok := provision.As[provision.Typer](p)
 	if !ok {
 		return "", provision.Errorf(provision.FaultUnsupported, "ask backend "+idOf(b).String()+" for its types", "backends of kind %s tell of none", b.Kind)
 	}

@@ -281,7 +281,10 @@ func (t *tx) lookOf(n *node) *Look {
 	}
 	out := &Look{Within: max(s.settledBy(n, l, d).Sub(t.now), 0)}
 	if h, _ := s.expected(d); h != nil {
-		out.Devices, out.Some = maps.Clone(h.Devices), slices.Clone(h.Unknown)
+		out.Devices = maps.Clone(h.Devices)
+		if len(h.Unknown) == 1 { // of several, one is there: whose the GPUs are is unknown too
+			out.Some = slices.Clone(h.Unknown)
+		}
 		for _, kind := range h.Unknown {
 			delete(out.Devices, kind)
 		}
@@ -312,7 +315,7 @@ func (s *state) whole(n *node, d *coordinator.Definition) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(h.Unknown, func(kind string) bool { return n.capacity.Devices[kind] == 0 })
+	return len(h.Unknown) == 0 || slices.ContainsFunc(h.Unknown, func(kind string) bool { return n.capacity.Devices[kind] > 0 })
 }
 
 // looked takes in a report of a node that was launched for a look. The last one counts, as drivers may come late; of an agent that marks none, what

@@ -23,7 +23,7 @@ func TestDiskFormat(t *testing.T) {
 		clusterRecord{}, newestGrant{}, workflowRecord{}, allocRecord{}, holdRecord{}, nodeRecord{}, launchRecord{}, ConfigRevision{}, []Event{},
 		reservationRecord{}, windowRecord{}, StatusEntry{},
 		coordinator.Organization{}, coordinator.Group{}, coordinator.User{}, AuditEntry{}, longestLifetime{}, auth.UserToken{}, auth.JoinToken{}, auth.Revocation{},
-		catalogue.Report{}, discoveryRecord{}, discoverySpent{}, unjoinedRecord{}, federateRecord{}, remoteRecord{}, routeRecord{}, pushRecord{},
+		catalogue.Report{}, catalogue.Type{}, discoveryRecord{}, discoverySpent{}, unjoinedRecord{}, federateRecord{}, remoteRecord{}, routeRecord{}, pushRecord{},
 	}
 	var out bytes.Buffer
 	for _, r := range records {

@@ -14,7 +14,7 @@ import (
 func typeChecks() []check {
 	typer := func(run func(s *session, typer provision.Typer)) func(s *session) {
 		return func(s *session) {
-			t, ok := s.p.(provision.Typer)
+			t, ok := provision.As[provision.Typer](s.p)
 			switch {
 			case !ok:
 				s.Log("it tells of no types")
