@@ -43,6 +43,8 @@ const (
 	mostPages = 1000
 	// endedFor is for how long it is remembered that a machine's end was asked for here; the cloud lists it for less.
 	endedFor = 2 * time.Hour
+	// complainEvery is how often the log says again what cannot be asked for.
+	complainEvery = time.Hour
 )
 
 // Provisioner launches machines in one resource group. It is safe for concurrent use.
@@ -60,6 +62,8 @@ type Provisioner struct {
 	tries  map[provision.LaunchID]try
 	market map[string]market // by location
 	prices priceOf
+	// complained is when it was last said that what machines do cannot be asked for.
+	complained time.Time
 }
 
 // client is the part of the SDK's clients that is used here. It holds methods and not the values: a value that becomes an interface takes all

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -348,11 +349,25 @@ func TestNarrow(t *testing.T) {
 	t.Parallel()
 	a := newAccount(t, fakecloud.Options{})
 	a.front.Narrow = true
-	p := a.open(t, cluster)
+	o, said := a.options(cluster), &strings.Builder{}
+	o.Log = slog.New(slog.NewTextHandler(said, nil))
+	p, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
 	i := a.launch(t, p, request(definition(general, false), 1))
 	a.front.PowerOff(string(i.Handle), "stopped")
-	if got := one(t, p); got.State != provision.StateRunning || got.Failed != provision.FaultNone {
-		t.Errorf("%+v", got)
+	for range 3 {
+		if got := one(t, p); got.State != provision.StateRunning || got.Failed != provision.FaultNone {
+			t.Errorf("%+v", got)
+		}
+	}
+	if strings.Count(said.String(), "AuthorizationFailed") != 1 {
+		t.Errorf("it is said so: %s", said)
+	}
+	a.cloud.Advance(complainEvery)
+	if one(t, p); strings.Count(said.String(), "AuthorizationFailed") != 2 {
+		t.Errorf("later it is said so: %s", said)
 	}
 }
 

@@ -23,7 +23,7 @@ func (p *Provisioner) List(ctx context.Context) ([]provision.Instance, error) {
 	if len(machines) > 0 {
 		if err := p.addViews(ctx, machines); err != nil {
 			// Such a list is right as far as it goes. It does not show what is switched off and goes on costing.
-			p.opt.Log.Warn("cannot ask what machines do; those that exist count as running", "err", p.explain("ask for states", err))
+			p.complain(p.explain("ask for states", err))
 		}
 	}
 	out := make([]provision.Instance, 0, len(machines))
@@ -31,6 +31,19 @@ func (p *Provisioner) List(ctx context.Context) ([]provision.Instance, error) {
 		out = append(out, p.instanceOf(vm))
 	}
 	return p.recent.Merge(out, p.now()), nil
+}
+
+// complain says that states cannot be asked for, once in a while: it may never be allowed.
+func (p *Provisioner) complain(err error) {
+	p.mu.Lock()
+	often := !p.complained.IsZero() && p.now().Sub(p.complained) < complainEvery
+	if !often {
+		p.complained = p.now()
+	}
+	p.mu.Unlock()
+	if !often {
+		p.opt.Log.Warn("cannot ask what machines do; those that exist count as running, and what is switched off goes on costing", "err", err)
+	}
 }
 
 // describe asks for the machines of the resource group and keeps the cluster's, each once. The cloud has no filter for tags here.
