@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -93,9 +94,13 @@ func TestAzureWorkflowRunsOnAMachine(t *testing.T) {
 	}
 }
 
-// TestAzureFailedLater: a machine that was accepted and then cannot be made is released, and the reason is told.
+// TestAzureFailedLater: what the cloud has is known by the list that it tells; a machine that was accepted and then cannot be made is released, and the
+// reason is told.
 func TestAzureFailedLater(t *testing.T) {
 	r, front := newAzure(t, false)
+	if out, err := r.CLI("node", "provisioner", "catalogue", "--refresh", "west").CombinedOutput(); err != nil || !regexp.MustCompile(`(?m)^west +azure +provider +\S* *1 `).Match(out) {
+		t.Errorf("the catalogue: %v\n%s", err, out)
+	}
 	front.Spoil("", "AllocationFailed", "We do not have sufficient capacity for the requested VM size in this region.")
 	r.start("true")
 	r.until("the failure is told and the machine deleted", func() error {
