@@ -8,11 +8,11 @@ import (
 	"sync"
 	"time"
 
-	"substrate/coordinator"
 	"substrate/coordinator/auth"
 	"substrate/coordinator/config"
 	"substrate/coordinator/provision"
 	"substrate/coordinator/spec"
+	"substrate/strictyaml"
 )
 
 const (
@@ -23,26 +23,25 @@ const (
 // notAsked is why a place's types could not be had, and what to do.
 type notAskedPlace struct{ why, hint string }
 
-// askMissing asks the places whose types a configuration needs and nobody has told yet. What cannot be had refuses the configuration, with the
-// reason at its place in the text.
-func (e *Engine) askMissing(ctx context.Context, file string, yaml []byte) error {
+// parseAsking reads a configuration. Places whose types it needs and nobody has told yet are asked; of those that cannot be, it is refused with why, and what
+// to do, where the pattern stands.
+func (e *Engine) parseAsking(ctx context.Context, file string, yaml []byte, previous *config.Checked) (*config.Checked, strictyaml.Diagnostics) {
 	missing := map[string]spec.Backend{}
-	note := func(b spec.Backend) (string, string) { missing[placeOf(b)] = b; return "", "" }
-	_, diags := e.parseWith(file, yaml, config.Options{Catalogues: e.catalogues.Load(), Unknown: note})
+	o := config.Options{Catalogues: e.catalogues.Load(), Previous: previous}
+	o.Unknown = func(b spec.Backend) (string, string) { missing[placeOf(b)] = b; return "", "" }
+	checked, diags := e.parseWith(file, yaml, o)
 	if len(missing) == 0 {
-		return nil
+		return checked, diags
 	}
 	limited, cancel := context.WithTimeout(ctx, setWithin)
 	defer cancel()
 	refused := e.askPlaces(limited, missing)
-	if len(refused) == 0 {
-		return nil
-	}
-	_, diags = e.parseWith(file, yaml, config.Options{Catalogues: e.catalogues.Load(), Unknown: func(b spec.Backend) (string, string) {
+	o.Catalogues = e.catalogues.Load()
+	o.Unknown = func(b spec.Backend) (string, string) {
 		no := refused[placeOf(b)]
 		return no.why, no.hint
-	}})
-	return &coordinator.Error{Kind: coordinator.ErrInvalid, Op: "expand the wildcards of " + file, Err: slices.Concat(diags.Errors(), diags.Warnings())}
+	}
+	return e.parseWith(file, yaml, o)
 }
 
 // askPlaces asks several places at a time, and says which have not answered.

@@ -189,13 +189,10 @@ func (e *Engine) setConfig(ctx context.Context, c Caller, in SetConfig, op strin
 	var previous *config.Checked
 	var nodes []fleet.Node
 	var generation uint64
-	if err := e.askMissing(ctx, in.File, in.YAML); err != nil {
-		return res, err
-	}
 	if err := e.view(ctx, func(s *state) { previous, nodes, generation = s.config.checked, s.fleetNodes(), s.generation }); err != nil {
 		return res, err
 	}
-	checked, diags := e.parse(in.File, in.YAML, previous)
+	checked, diags := e.parseAsking(ctx, in.File, in.YAML, previous)
 	if diags.Err() != nil {
 		return res, &coordinator.Error{Kind: coordinator.ErrInvalid, Op: op, Err: slices.Concat(diags.Errors(), diags.Warnings())}
 	}

@@ -64,14 +64,11 @@ func (e *Engine) PlanConfig(ctx context.Context, c Caller, file string, yaml []b
 	if err := c.authorize(auth.PermissionAdminCluster, op, auth.Target{}); err != nil {
 		return nil, err
 	}
-	if err := e.askMissing(ctx, file, yaml); err != nil {
-		return nil, err
-	}
 	var p planned
 	if err := e.view(ctx, func(s *state) { p.copy(s) }); err != nil {
 		return nil, err
 	}
-	checked, diags := e.parse(file, yaml, p.running)
+	checked, diags := e.parseAsking(ctx, file, yaml, p.running)
 	if diags.Err() != nil {
 		return nil, &coordinator.Error{Kind: coordinator.ErrInvalid, Op: op, Err: slices.Concat(diags.Errors(), diags.Warnings())}
 	}
