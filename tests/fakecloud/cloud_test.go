@@ -85,7 +85,9 @@ func conforms(t *testing.T, decorate func(provision.Provisioner) provision.Provi
 			t.Cleanup(c.Close)
 			spot, absent := definition("c5.large", true), definition("c6.none", false)
 			return provisiontest.Account{
-				Open:        func(_ testing.TB, cluster string) provision.Provisioner { return decorate(&Direct{Cloud: c, Cluster: cluster}) },
+				Open: func(_ testing.TB, cluster string) provision.Provisioner {
+					return decorate(&Direct{Cloud: c, Cluster: cluster})
+				},
 				Definitions: [2]coordinator.Definition{definition("c5.large", false), definition("c5.metal", false)}, Spot: &spot, Absent: &absent,
 				Live: c.Live, Page: c.Page(), Pass: c.Advance,
 				Boot:    func(h provision.Handle) string { i, _ := c.Instance(string(h)); return string(i.UserData) },
