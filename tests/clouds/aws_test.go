@@ -42,6 +42,12 @@ func newAWS(t *testing.T) *region {
 	machines := newNamespaces(t)
 	cloud := fakecloud.New(fakecloud.Options{Types: []fakecloud.Type{{Name: "c5.large", VCPUs: 2, Cores: 1, Memory: 4096, Arch: "amd64", Spot: true, Price: 0.085}}, Machine: machines})
 	machines.cloud = cloud
+	return newRegion(t, cloud, awsConfig, machines.said, "--launch-address", "AGENTS")
+}
+
+// newRegion starts a cluster with an account in a region of EC2. said is what its machines have written.
+func newRegion(t *testing.T, cloud *fakecloud.Cloud, config string, said func() string, coordinatorArgs ...string) *region {
+	t.Helper()
 	t.Cleanup(cloud.Close)
 	srv := httptest.NewServer(cloud.Serve(&fakecloud.EC2{Cloud: cloud, Region: "us-east-1", Images: map[string]string{"ami-1": "x86_64"}}))
 	t.Cleanup(srv.Close)
@@ -52,10 +58,10 @@ func newAWS(t *testing.T) *region {
 	r := &region{t: t, cloud: cloud}
 	t.Cleanup(func() {
 		if t.Failed() {
-			r.tell(machines)
+			r.tell(said())
 		}
 	})
-	r.Cluster = cluster.Start(t, cluster.Options{Config: fmt.Sprintf(awsConfig, srv.URL, keys), CoordinatorArgs: []string{"--launch-address", "AGENTS"}})
+	r.Cluster = cluster.Start(t, cluster.Options{Config: fmt.Sprintf(config, srv.URL, keys), CoordinatorArgs: coordinatorArgs})
 	// Jobs run as an account of the instance, which is to have one for the submitter.
 	if out, err := r.CLI("user", "update", "admin", "--unix-user", "nobody").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -64,7 +70,7 @@ func newAWS(t *testing.T) *region {
 }
 
 // tell shows what happened, of a test that failed.
-func (r *region) tell(machines *namespaces) {
+func (r *region) tell(said string) {
 	if r.Cluster != nil {
 		if events, err := r.Client().Events(context.Background(), ""); err == nil {
 			for _, e := range events {
@@ -72,7 +78,7 @@ func (r *region) tell(machines *namespaces) {
 			}
 		}
 	}
-	r.t.Log(machines.said())
+	r.t.Log(said)
 }
 
 func (r *region) start(command string) string {

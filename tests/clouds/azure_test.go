@@ -59,7 +59,7 @@ func newAzure(t *testing.T, boots bool) (*region, *fakecloud.Azure) {
 	r := &region{t: t, cloud: cloud}
 	t.Cleanup(func() {
 		if t.Failed() {
-			r.tell(machines)
+			r.tell(machines.said())
 		}
 	})
 	r.Cluster = cluster.Start(t, cluster.Options{Config: fmt.Sprintf(azureConfig, keys), CoordinatorArgs: []string{"--launch-address", "AGENTS"},

@@ -35,7 +35,7 @@ type Options struct {
 	Config          string              // set at the start, with its definitions granted; "" is Anywhere
 	Nodes           int                 // started with the cluster: node-1, node-2, …
 	Machine         Machine             // what nodes report of themselves; the zero Machine is this one
-	CoordinatorArgs []string            // further flags; AGENTS in one is the address for agents
+	CoordinatorArgs []string            // further flags; AGENTS in one is the address for agents, AGENTS-PORT its port
 	CoordinatorEnv  []string            // besides this process's
 	CoordinatorAs   *syscall.Credential // nil is this process's account
 	AgentArgs       []string            // further flags of every agent

@@ -39,9 +39,8 @@ func newCoordinator(dir string, opt Options) (*Coordinator, error) {
 		c.argv = append([]string{Program("substrate-coordinator"), "run", "--dev", "--data-dir", c.Dir,
 			"--api-listen", api, "--agent-listen", agents}, opt.CoordinatorArgs...)
 		for i, arg := range c.argv {
-			if arg == "AGENTS" {
-				c.argv[i] = agents
-			}
+			_, port, _ := net.SplitHostPort(agents)
+			c.argv[i] = strings.NewReplacer("AGENTS-PORT", port, "AGENTS", agents).Replace(arg)
 		}
 		c.API, c.Agents = "http://"+api, agents
 		if err = c.Launch(); err != nil {
