@@ -23,8 +23,9 @@ import (
 const (
 	typesWithin  = 2 * time.Minute // for all of a place's types
 	typesEvery   = 24 * time.Hour
-	typesJitter  = 10 // of that, a tenth more or less: not all clusters ask at one time
-	typesSoon    = 5  // seconds after a start, at most
+	typesJitter  = 10        // of that, a tenth more or less: not all clusters ask at one time
+	typesSoon    = 5         // seconds after a start, at most
+	typesFresh   = time.Hour // an answer so young is not asked for again at a start
 	typesRetry   = time.Minute
 	typesLongest = time.Hour
 	// doubtsBelieved is how many answers in a row that look wrong are right.
@@ -217,7 +218,7 @@ func (t *tx) takeCatalogue(v seenCatalogue, next *catalogue.Provided, set *catal
 	s.generation++
 	s.provided[v.place] = next
 	t.put(catalogueKey(v.place), next)
-	t.engine.catalogues.Store(set)
+	t.then(func(int64) { t.engine.catalogues.Store(set) })
 	if v.old != nil && change.None() {
 		t.group()
 		return true
@@ -320,6 +321,7 @@ type catalogueKeeper struct {
 	typer  provision.Typer
 	next   time.Time
 	pause  time.Duration
+	began  bool
 }
 
 // keepCatalogue asks for the types of an open backend from time to time, if it tells of them, until the function that it returns has returned.
@@ -356,7 +358,7 @@ func (k *catalogueKeeper) serve(ctx context.Context) {
 	}
 }
 
-// plan says when the place is asked next: soon where it never was, else a day after the last answer.
+// plan says when the place is asked next: soon after a start, unless it has answered lately, else a day after the last answer.
 func (k *catalogueKeeper) plan(ctx context.Context) {
 	if !k.next.IsZero() {
 		return
@@ -367,13 +369,14 @@ func (k *catalogueKeeper) plan(ctx context.Context) {
 		return
 	}
 	k.next = e.opt.Now().Add(time.Duration(spread(place, typesSoon)) * time.Second)
-	if told != nil {
+	if told != nil && (k.began || e.opt.Now().Sub(told.Asked) < typesFresh) {
 		tenth := int64(typesEvery / typesJitter / time.Second)
 		due := told.Asked.Add(typesEvery + time.Duration(spread(place+told.Asked.String(), 2*tenth)-tenth)*time.Second)
 		if due.After(k.next) {
 			k.next = due
 		}
 	}
+	k.began = true
 }
 
 // spread is a number below n that is the same for the same text, and another for most others.

@@ -58,18 +58,20 @@ type typingProvisioner struct {
 }
 
 func (f *typing) cluster(t testing.TB, st store.Store) *cluster {
+	return newClusterWith(t, st, func(o *Options) { f.provide(t, o) })
+}
+
+func (f *typing) provide(t testing.TB, o *Options) {
 	cloud := fakecloud.New(fakecloud.Options{})
 	t.Cleanup(cloud.Close)
-	return newClusterWith(t, st, func(o *Options) {
-		o.Provisioners = Provisioners{Kinds: []string{spec.KindAWS, spec.KindGCP}, AgentAddress: func() string { return "coordinator:8443" },
-			Open: func(context.Context, spec.Backend, bool) (provision.Provisioner, error) {
-				direct := &fakecloud.Direct{Cloud: cloud, Cluster: "c", Every: 20 * time.Millisecond}
-				if f.mute {
-					return direct, nil
-				}
-				return typingProvisioner{direct, f}, nil
-			}}
-	})
+	o.Provisioners = Provisioners{Kinds: []string{spec.KindAWS, spec.KindGCP}, AgentAddress: func() string { return "coordinator:8443" },
+		Open: func(context.Context, spec.Backend, bool) (provision.Provisioner, error) {
+			direct := &fakecloud.Direct{Cloud: cloud, Cluster: "c", Every: 20 * time.Millisecond}
+			if f.mute {
+				return direct, nil
+			}
+			return typingProvisioner{direct, f}, nil
+		}}
 }
 
 func someType(name string, cores uint32, zones ...string) catalogue.Type {
@@ -220,6 +222,7 @@ func TestRefreshedWildcard(t *testing.T) {
 			t.Errorf("%s: %q, %q", v.ID, v.Unavailable, v.State)
 		}
 	}
+	c.waitsFor(w.ID, "n2-b is not to be had: the provider has not told of it since")
 	if now, _, err := c.engine.Definitions(t.Context()); err != nil || now != revision {
 		t.Errorf("it is revision %d, and was %d: %v", now, revision, err)
 	}
@@ -336,4 +339,22 @@ func TestAskedDaily(t *testing.T) {
 	f.tell(someType("n2-a", 2, "r-a"), someType("n2-e", 2, "r-a"))
 	c.ahead.Add(int64(8 * time.Hour))
 	c.eventually("it is asked again", func() bool { return c.ids() == "g-n2-a g-n2-e" })
+}
+
+// TestAskedAtTheStart: the next life asks soon, unless there is an answer of the last hour.
+func TestAskedAtTheStart(t *testing.T) {
+	t.Parallel()
+	f := &typing{}
+	f.tell(someType("n2-a", 2, "r-a"))
+	st := store.NewMemory()
+	c := f.cluster(t, st)
+	c.set(wildGCP)
+	c.close()
+	f.tell(someType("n2-a", 2, "r-a"), someType("n2-b", 2, "r-a"))
+	next := newClusterWith(t, st, func(o *Options) {
+		now := o.Now
+		o.Now = func() time.Time { return now().Add(2 * time.Hour) }
+		f.provide(t, o)
+	})
+	next.eventually("it is asked soon", func() bool { return next.ids() == "g-n2-a g-n2-b" })
 }
