@@ -60,12 +60,13 @@ type opener func(ctx context.Context, o opening) (provision.Provisioner, error)
 // openers are the kinds of backends that this program can open.
 func (s settings) openers() map[string]opener {
 	return map[string]opener{
-		spec.KindAWS:   s.openAWS,
-		spec.KindAzure: s.openAzure,
-		spec.KindGCP:   s.openGCP,
-		spec.KindOCI:   s.openOCI,
-		spec.KindPBS:   s.openBatch,
-		spec.KindSlurm: s.openBatch,
+		spec.KindAWS:       s.openAWS,
+		spec.KindAzure:     s.openAzure,
+		spec.KindCoreWeave: s.openCoreWeave,
+		spec.KindGCP:       s.openGCP,
+		spec.KindOCI:       s.openOCI,
+		spec.KindPBS:       s.openBatch,
+		spec.KindSlurm:     s.openBatch,
 	}
 }
 

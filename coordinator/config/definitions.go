@@ -117,6 +117,9 @@ func (p *parser) definition(v strictyaml.Value) *draft {
 	}
 	d.spec = spec.Decode(kind, body)
 	p.noEffect(kind, maxNodes, idle, join, discover, d.ttl)
+	if least := spec.LeastJoin(kind); join.Valid() && d.def.JoinTimeout > 0 && d.def.JoinTimeout < least {
+		p.warn(join, LintNoEffect, fmt.Sprintf("joinTimeout has no effect: agents on %s have %s at the least", kind, least), "remove it")
+	}
 	ok := p.bind(d, backend)
 	if ok {
 		p.native(d, body, join)

@@ -50,11 +50,7 @@ func discoverable(kind string) bool { return kind != spec.KindStatic && !spec.Ba
 
 // longestLook is how long a discovery of a definition may last, from the first call to its report.
 func (s *state) longestLook(d *coordinator.Definition) time.Duration {
-	within := cmp.Or(d.JoinTimeout, joinWithin)
-	if d.Kind == spec.KindCoreWeave {
-		within = max(within, 40*time.Minute)
-	}
-	return within + s.config.checked.Discovery.SettleTimeout
+	return joinDeadline(d) + s.config.checked.Discovery.SettleTimeout
 }
 
 // atMost is what a discovery may cost, nil where nobody knows the price.

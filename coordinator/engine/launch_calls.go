@@ -30,6 +30,11 @@ const (
 	joinWithin = 20 * time.Minute
 )
 
+// joinDeadline is how long an agent of a definition may take until its first word.
+func joinDeadline(d *coordinator.Definition) time.Duration {
+	return max(cmp.Or(d.JoinTimeout, joinWithin), spec.LeastJoin(d.Kind))
+}
+
 // Provisioners is how nodes are launched here. Without kinds none are.
 type Provisioners struct {
 	Kinds []string // of definitions: slurm, aws

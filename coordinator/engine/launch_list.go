@@ -147,7 +147,7 @@ func (t *tx) review(b backendID) {
 		if t.leave(l) || d == nil {
 			continue
 		}
-		within := cmp.Or(d.JoinTimeout, joinWithin)
+		within := joinDeadline(d)
 		if l.record.Discovery {
 			t.reviewDiscovery(l, d)
 			continue

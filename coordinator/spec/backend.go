@@ -35,6 +35,9 @@ type Backend struct {
 	ResourceGroup  string `json:"resourceGroup,omitempty"`
 	Compartment    string `json:"compartment,omitempty"`
 	Kubeconfig     string `json:"kubeconfig,omitempty"`     // path
+	Namespace      string `json:"namespace,omitempty"`      // of a Kubernetes cluster; "" is the provisioner's choice, like the next but one
+	AgentImage     string `json:"agentImage,omitempty"`     // of a container that has the agent
+	StateDir       string `json:"stateDir,omitempty"`       // of agents on nodes
 	Endpoint       string `json:"endpoint,omitempty"`       // URL; "" is the vendor's own
 	CredentialFile string `json:"credentialFile,omitempty"` // path; secrets never stand in the configuration
 }
@@ -82,7 +85,7 @@ func DecodeBackend(v strictyaml.Value) (Backend, bool) {
 
 func backendKeys() []string {
 	return []string{"transport", "readOnly", "cessationCommand", "pollInterval", "credentialTTL", "skew", "allowSiteIdentity",
-		"region", "project", "subscription", "resourceGroup", "compartment", "kubeconfig", "endpoint", "credentialFile"}
+		"region", "project", "subscription", "resourceGroup", "compartment", "kubeconfig", "namespace", "agentImage", "stateDir", "endpoint", "credentialFile"}
 }
 
 func (b *Backend) batch(o *strictyaml.Object) {
@@ -170,6 +173,11 @@ func (b *Backend) cloud(o *strictyaml.Object) {
 		b.Compartment, b.Region = text("compartment"), text("region")
 	case KindCoreWeave:
 		b.Kubeconfig = strictyaml.Default(o, "kubeconfig", "", FilePath)
+		b.Namespace = strictyaml.Default(o, "namespace", "", strictyaml.Matching(
+			regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`).MatchString, "a name of 1 to 63 lower-case letters, digits and -"))
+		b.AgentImage = strictyaml.Default(o, "agentImage", "", strictyaml.Matching(
+			regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9._:/@-]{0,511}$`).MatchString, "the name of a container image"))
+		b.StateDir = strictyaml.Default(o, "stateDir", "", FilePath)
 	}
 	b.Endpoint = strictyaml.Default(o, "endpoint", "", strictyaml.Matching(
 		regexp.MustCompile(`^https?://[^\s/@]+(/[^\s@]*)?$`).MatchString, "an http or https address without user and password"))

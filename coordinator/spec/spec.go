@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"time"
 
 	"substrate/coordinator"
 	"substrate/strictyaml"
@@ -30,6 +31,15 @@ func Kinds() []string {
 
 // Batch reports whether nodes of the kind are jobs of a batch system.
 func Batch(kind string) bool { return kind == KindSlurm || kind == KindPBS }
+
+// LeastJoin is the least that an agent of a kind's node has until its first word, 0 for no such limit: CoreWeave's machines are set up from a clean image each
+// time.
+func LeastJoin(kind string) time.Duration {
+	if kind == KindCoreWeave {
+		return 40 * time.Minute
+	}
+	return 0
+}
 
 // Static nodes exist already; Condition says which they are.
 type Static struct {

@@ -162,10 +162,11 @@ func rules() []rule {
 // sdks are the vendors' by the package that each is for.
 func sdks() map[string]string {
 	return map[string]string{
-		"coordinator/provision/aws":   "github.com/aws",
-		"coordinator/provision/azure": "github.com/Azure",
-		"coordinator/provision/gcp":   "google.golang.org/api",
-		"coordinator/provision/oci":   "github.com/oracle",
+		"coordinator/provision/aws":       "github.com/aws",
+		"coordinator/provision/azure":     "github.com/Azure",
+		"coordinator/provision/coreweave": "k8s.io",
+		"coordinator/provision/gcp":       "google.golang.org/api",
+		"coordinator/provision/oci":       "github.com/oracle",
 	}
 }
 
