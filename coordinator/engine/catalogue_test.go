@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"substrate/coordinator"
 	"substrate/coordinator/catalogue"
 	"substrate/coordinator/provision"
@@ -357,4 +359,90 @@ func TestAskedAtTheStart(t *testing.T) {
 		f.provide(t, o)
 	})
 	next.eventually("it is asked soon", func() bool { return next.ids() == "g-n2-a g-n2-b" })
+}
+
+// TestCatalogueSchedules: whatever a cloud answers, whoever sets what, and whenever the coordinator dies, the next life has the definitions that this one
+// had, a refresh makes no revision, what is told of is there, and a definition that work waits for stays.
+func TestCatalogueSchedules(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		f := &typing{}
+		names := []string{"n2-a", "n2-b", "n2-c", "n2-d", "n2-e"}
+		pick := func(what string, least int) []catalogue.Type {
+			var out []catalogue.Type
+			for i, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(names), least, -1, rapid.ID[string]).Draw(r, what) {
+				out = append(out, someType(name, uint32(2+i), "r-a"))
+			}
+			return out
+		}
+		told := pick("first", 1)
+		f.tell(told...)
+		st := store.NewMemory()
+		c := f.cluster(t, st)
+		defer func() { c.close() }()
+		c.setGranted(wildGCP)
+		revision := uint64(1)
+		w := c.start(asks("cpu: {cores: 2}"))
+		var waited []string // definitions that the work waits for
+		for range rapid.IntRange(1, 8).Draw(r, "steps") {
+			switch rapid.IntRange(0, 5).Draw(r, "step") {
+			case 0, 1:
+				told = pick("answer", 0)
+				f.tell(told...)
+				c.refresh()
+			case 2:
+				f.fail(errors.New("down"))
+				c.refresh()
+				f.fail(nil)
+			case 3:
+				c.ahead.Add(int64(5 * 24 * time.Hour))
+				c.refresh()
+			case 4:
+				before, ahead := c.ids(), c.ahead.Load()
+				c.close()
+				c = f.cluster(t, st)
+				c.ahead.Store(ahead)
+				if after := c.ids(); after != before {
+					r.Fatalf("definitions were %s and are %s", before, after)
+				}
+			case 5:
+				if !c.set(wildGCP + fmt.Sprintf("nodeAnnotations: {step: %q}\n", rapid.StringMatching("[a-z]{3}").Draw(r, "text"))).Unchanged {
+					revision++
+				}
+			}
+			ids := c.ids()
+			for _, id := range waited {
+				if !slices.Contains(strings.Fields(ids), id) {
+					r.Fatalf("work waits for %s, and definitions are %s", id, ids)
+				}
+			}
+			waited = strings.Fields(ids) // each has two cores
+			for _, n := range c.knownTypes() {
+				if !slices.Contains(waited, "g-"+n) {
+					r.Fatalf("%s is told of, and definitions are %s", n, ids)
+				}
+			}
+			if now, _, err := c.engine.Definitions(t.Context()); err != nil || uint64(now) != revision {
+				r.Fatalf("it is revision %d, want %d: %v", now, revision, err)
+			}
+		}
+		if _, err := c.engine.CancelWorkflow(t.Context(), c.admin, string(w.ID), ""); err != nil {
+			r.Fatal(err)
+		}
+	})
+}
+
+// knownTypes are those that the cloud has told of in its last answer that was taken.
+func (c *cluster) knownTypes() (out []string) {
+	c.t.Helper()
+	types, _, err := c.engine.InstanceTypes(c.t.Context(), c.admin, ListTypes{}, Page{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, t := range types {
+		if t.Missing.IsZero() {
+			out = append(out, t.Name)
+		}
+	}
+	return out
 }
