@@ -28,6 +28,7 @@ type Type struct {
 	CostPerHour    *float64           `json:"cost_per_hour,omitempty"` // USD, on demand
 	Shortfall      *coordinator.Bytes `json:"-"`                       // of Memory, as measured on such a node
 	Seen           *coordinator.Bytes `json:"-"`                       // what such a node had, as it said itself
+	PricedIn       string             `json:"-"`                       // the region that CostPerHour is of, where it is not the type's
 	BareMetal      bool               `json:"bare_metal,omitempty"`
 	UsageClasses   []string           `json:"usage_classes,omitempty"` // on-demand, spot, capacity-block; empty: unknown
 	// Zones are those that have it, sorted; empty: unknown, or all of the place.
@@ -314,6 +315,9 @@ func (t Type) Flags(spot bool) []string {
 	}
 	if spot && !t.sold("spot") {
 		out = append(out, FlagNoSpot)
+	}
+	if t.PricedIn != "" {
+		out = append(out, "price of "+t.PricedIn)
 	}
 	if t.Ends != "" {
 		out = append(out, t.Ends)

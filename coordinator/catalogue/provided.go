@@ -211,8 +211,8 @@ func (p *Provided) Merge(answer []Type, listed *Catalogue, needed func(name stri
 	return next, change, err
 }
 
-// Catalogue makes a provider's word a catalogue. listed adds what no provider says: what nodes of a type were measured to have, and prices where
-// they are of the same region.
+// Catalogue makes a provider's word a catalogue. listed adds what no provider says: what nodes of a type were measured to have, and prices, which
+// say so where they are another region's.
 func (p *Provided) Catalogue(listed *Catalogue) (*Catalogue, error) {
 	types := slices.Clone(p.Types)
 	for i := range types {
@@ -224,8 +224,11 @@ func (p *Provided) Catalogue(listed *Catalogue) (*Catalogue, error) {
 			if sameSize(t, &own) {
 				t.Shortfall, t.Seen = own.Shortfall, own.Seen
 			}
-			if t.CostPerHour == nil && t.in(listed.priced) {
+			if t.CostPerHour == nil && own.CostPerHour != nil {
 				t.CostPerHour = own.CostPerHour
+				if !t.in(listed.priced) { // still what cheap and dear are told apart by
+					t.PricedIn = listed.priced
+				}
 			}
 		}
 	}
@@ -239,7 +242,7 @@ func (p *Provided) Catalogue(listed *Catalogue) (*Catalogue, error) {
 
 // plain is a type as it is after it was stored: nothing is one thing.
 func (t Type) plain() Type {
-	t.Missing, t.Shortfall, t.Seen = time.Time{}, nil, nil
+	t.Missing, t.Shortfall, t.Seen, t.PricedIn = time.Time{}, nil, nil, ""
 	if len(t.UsageClasses) == 0 {
 		t.UsageClasses = nil
 	}

@@ -158,7 +158,7 @@ func TestProvidedWithListed(t *testing.T) {
 	if set.At("aws", "y").Len() != 1373 || embedded.At("aws", "x").Len() != 1373 || c.Len() != 5 || c.Told() != p || set.At("gcp", "x") != nil {
 		t.Fatalf("%d types", c.Len())
 	}
-	for name, want := range map[string]string{"t3.micro": "0.0104 true", "t3.nano": "0.0052 false", "c5.large": "? false", "m5.large": "? false", "p5.48xlarge": "55.04 false"} {
+	for name, want := range map[string]string{"t3.micro": "0.0104 true", "t3.nano": "0.0052 false", "c5.large": "0.085 false", "m5.large": "0.096 false", "p5.48xlarge": "55.04 false"} {
 		typ, _ := c.Type(name)
 		price := "?"
 		if typ.CostPerHour != nil {
@@ -166,6 +166,11 @@ func TestProvidedWithListed(t *testing.T) {
 		}
 		if got := fmt.Sprintf("%s %t", price, typ.Measured()); got != want {
 			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+	for name, want := range map[string]bool{"t3.micro": false, "t3.nano": false, "c5.large": true, "m5.large": true} {
+		if typ, _ := c.Type(name); strings.Contains(fmt.Sprint(typ.Flags(false)), "price of us-east-1") != want {
+			t.Errorf("%s: %v", name, typ.Flags(false))
 		}
 	}
 	if gone, _ := c.Type("p5.48xlarge"); gone.Gone() == "" || !strings.Contains(fmt.Sprint(gone.Flags(false)), "has not told of it since") {
