@@ -266,6 +266,7 @@ func (t *tx) reexpand(active *activeConfig) string {
 		}
 	}
 	t.use(active, s.config.Revision)
+	t.autoDiscover(before)
 	text := fmt.Sprintf("revision %d has %d definitions now", s.config.Revision, len(active.Definitions))
 	for _, p := range []struct {
 		what  string

@@ -446,3 +446,39 @@ func (c *cluster) knownTypes() (out []string) {
 	}
 	return out
 }
+
+// TestNewTypesAreDiscovered: where a definition says so, a type that appears is looked at; those that were there are not looked at again.
+func TestNewTypesAreDiscovered(t *testing.T) {
+	t.Parallel()
+	f := &typing{}
+	f.tell(someType("n2-a", 2, "r-a"))
+	c := f.cluster(t, store.NewMemory())
+	c.set(strings.Replace(wildGCP, "provisioner: gcp,", "provisioner: gcp, autoDiscover: true,", 1))
+	wished := func() (out []string) {
+		if err := c.engine.do(t.Context(), func(t *tx) error {
+			for _, d := range t.state.discoveries {
+				out = append(out, string(d.Definition))
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	if got := wished(); !slices.Equal(got, []string{"g-n2-a"}) {
+		t.Errorf("with the configuration %v", got)
+	}
+	if err := c.engine.do(t.Context(), func(t *tx) error {
+		for id := range t.state.discoveries {
+			t.forgetDiscovery(id, "as if it had failed")
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f.tell(someType("n2-a", 2, "r-a"), someType("n2-b", 2, "r-a"))
+	c.refresh()
+	if got := wished(); !slices.Equal(got, []string{"g-n2-b"}) {
+		t.Errorf("with a new type %v", got)
+	}
+}

@@ -258,6 +258,7 @@ func (t *tx) setConfig(active *activeConfig, rev ConfigRevision, in SetConfig, f
 		Message:  fmt.Sprintf("by %s", rev.SetBy),
 		Metadata: map[string]string{"sha256": rev.SHA256, "before": fmt.Sprint(old.Revision)}})
 	t.use(active, rev.Revision)
+	t.autoDiscover(nil)
 	t.then(func(int64) {
 		for _, n := range s.nodes {
 			if n.session != nil {
@@ -287,7 +288,6 @@ func (t *tx) use(active *activeConfig, revision coordinator.Revision) {
 	s.changedAll()
 	s.reprice()
 	t.forgetUnjoined()
-	t.autoDiscover()
 }
 
 // ValidateConfig checks bytes without setting them.

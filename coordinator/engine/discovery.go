@@ -142,11 +142,11 @@ func (t *tx) discover(d *coordinator.Definition, by string) DiscoveryView {
 	return v
 }
 
-// autoDiscover notes what a new configuration has that nobody has seen, where definitions say so.
-func (t *tx) autoDiscover() {
+// autoDiscover notes what a configuration has that nobody has seen, where definitions say so: of all, or of those that were not there before.
+func (t *tx) autoDiscover(before map[string]bool) {
 	s := t.state
 	for i := range s.config.Definitions {
-		if d := &s.config.Definitions[i]; d.AutoDiscover && discoverable(d.Kind) && d.Kind != spec.KindCoreWeave {
+		if d := &s.config.Definitions[i]; d.AutoDiscover && !before[string(d.ID)] && discoverable(d.Kind) && d.Kind != spec.KindCoreWeave {
 			t.discover(d, "autoDiscover")
 		}
 	}
