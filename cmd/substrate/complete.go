@@ -28,7 +28,7 @@ func completers() map[string]completer {
 		"node describe": nodesOf, "node explain": nodesOf, "node cordon": nodesOf, "node uncordon": nodesOf, "node drain": nodesOf,
 		"node revoke": nodesOf, "node remove": nodesOf,
 		"node provisioner describe": definitionsOf,
-		"backend preflight":         backendsOf, "backend capabilities": backendsOf,
+		"backend preflight":         backendsOf, "backend capabilities": backendsOf, "node provisioner catalogue": backendsOf,
 		"cluster config rollback": earlierRevisions,
 		"workflow status":         workflowsOf, "workflow describe": workflowsOf, "workflow events": workflowsOf,
 		"workflow cancel": open(workflowsAndJobs), "workflow explain": workflowsAndJobs, "workflow log": workflowsAndJobs,
