@@ -25,6 +25,19 @@ func (a *app) backendCommand() *cobra.Command {
 		a.watchable(&cobra.Command{Use: "list", Short: "List the connections", Args: cobra.NoArgs}, a.listBackends),
 		preflight,
 		&cobra.Command{
+			Use: "write-off LAUNCH", Short: "Forget a launch that was given up and whose instance nobody says is gone", Args: cobra.ExactArgs(1),
+			Long: "Forget a launch that was given up and whose instance nobody says is gone, as when its account is closed or its batch system was\n" +
+				"taken down. Its nodes are forgotten too. If the instance still runs, it costs what it costs, and nobody here ends it, unless a\n" +
+				"connection of the configuration leads to its place: an instance with this cluster's mark that nobody knows is ended.",
+			RunE: func(cmd *cobra.Command, args []string) error {
+				_, err := invoke(cmd.Context(), a, "writing off the launch", callTimeout, (*connection).writeOffLaunch, &apiv1.WriteOffLaunchRequest{Launch: args[0]})
+				if err == nil {
+					a.warn("forgotten; see for yourself that its instance is gone")
+				}
+				return err
+			},
+		},
+		&cobra.Command{
 			Use: "capabilities NAME", Short: "Show what a batch system can do, and what it promises about time", Args: cobra.ExactArgs(1),
 			RunE: func(cmd *cobra.Command, args []string) error { return a.capabilities(cmd.Context(), args[0]) },
 		},

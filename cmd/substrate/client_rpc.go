@@ -285,6 +285,10 @@ func (c *connection) reopenBackend() rpc[*apiv1.GetBackendRequest, *apiv1.Backen
 	return c.backends.ReopenBackend
 }
 
+func (c *connection) writeOffLaunch() rpc[*apiv1.WriteOffLaunchRequest, *apiv1.WriteOffLaunchResponse] {
+	return c.backends.WriteOffLaunch
+}
+
 func (c *connection) listLaunches() rpc[*apiv1.ListLaunchesRequest, *apiv1.ListLaunchesResponse] {
 	return c.backends.ListLaunches
 }

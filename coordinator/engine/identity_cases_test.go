@@ -114,6 +114,9 @@ func nodeCases() []permissionCase {
 			_, err := e.Backends(ctx, c)
 			return err
 		}, adminOnly},
+		{"WriteOffLaunch", func(ctx context.Context, e *Engine, c Caller) error {
+			return missing(e.WriteOffLaunch(ctx, c, "none"))
+		}, adminOnly},
 		{"ReopenBackend", func(ctx context.Context, e *Engine, c Caller) error {
 			return missing(e.ReopenBackend(ctx, c, "none"))
 		}, adminOnly},

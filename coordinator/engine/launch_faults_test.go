@@ -58,3 +58,36 @@ func TestNoSpotCapacity(t *testing.T) {
 		t.Errorf("what only spot admits waits for %q", text)
 	}
 }
+
+// TestWriteOff: a launch whose provider never says that it is gone is forgotten when an administrator says so, and not before it was given up.
+func TestWriteOff(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "c5.large")
+	l.hardware["c5.large"] = always(small())
+	c := l.start(store.NewMemory(), "definitions:\n"+ofType("a", "c5.large"))
+	c.awaitStatus(c.start(asks("cpu: {cores: 1}, memory: {size: 1GiB}")).ID, coordinator.StatusFinished)
+	var faults []fakecloud.Fault
+	for range 2000 {
+		faults = append(faults, fakecloud.Fault{Refuse: fakecloud.Denied})
+	}
+	list, _, err := c.engine.Launches(t.Context(), c.admin, Page{})
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	id := list[0].ID
+	if err := c.engine.WriteOffLaunch(t.Context(), c.admin, id); list[0].State == "joined" && coordinator.ErrorKindOf(err) != coordinator.ErrConflict {
+		t.Errorf("while it is up: %v", err)
+	}
+	l.cloud.Fail(fakecloud.OpRelease, faults...)
+	c.eventually("it is given up and cannot be released", func() bool {
+		c.ahead.Add(int64(100 * time.Millisecond))
+		list, _, err := c.engine.Launches(t.Context(), c.admin, Page{})
+		return err == nil && len(list) == 1 && list[0].State == "releasing" && strings.Contains(list[0].Detail, "as told")
+	})
+	if err := c.engine.WriteOffLaunch(t.Context(), c.admin, id); err != nil {
+		t.Fatal(err)
+	}
+	if list, _, err := c.engine.Launches(t.Context(), c.admin, Page{}); err != nil || len(list)+len(c.nodes()) != 0 || !c.told("launch-written-off", "nobody here ends it") {
+		t.Errorf("left: %v, nodes %v, %v", list, c.nodes(), err)
+	}
+}

@@ -201,6 +201,31 @@ func (e *Engine) ReopenBackend(ctx context.Context, c Caller, name string) error
 	return nil
 }
 
+// WriteOffLaunch forgets a launch that was given up and whose provider does not say that its instance is gone, as when an account is closed.
+func (e *Engine) WriteOffLaunch(ctx context.Context, c Caller, id string) error {
+	op := "write off launch " + id
+	if err := c.authorize(auth.PermissionAdminCluster, op, auth.Target{}); err != nil {
+		return err
+	}
+	return e.do(ctx, func(t *tx) error {
+		l := t.state.launches[provision.LaunchID(id)]
+		switch {
+		case l == nil:
+			return noSuch(op, "launch", id)
+		case l.record.Release == "":
+			return coordinator.Errorf(coordinator.ErrConflict, op, "it is not given up: its nodes can be drained, or its definition taken out of the configuration")
+		case l.isSlot():
+			return coordinator.Errorf(coordinator.ErrConflict, op, "it is a slot, whose jobs end in the batch system")
+		case t.busy(l):
+			return coordinator.Errorf(coordinator.ErrConflict, op, "work is on its nodes: cancel it first")
+		}
+		t.event(Event{Kind: "launch-written-off", Subject: id, Message: fmt.Sprintf("by %s; if its instance %s still runs, nobody here ends it", c.Name, cmp.Or(string(l.record.Handle), "of unknown name")),
+			Metadata: map[string]string{"definition": string(l.record.Definition), "backend": l.record.Backend.String(), "instance": string(l.record.Handle)}})
+		t.launchOver(l, "written off by "+c.Name, l.record.Failed)
+		return nil
+	})
+}
+
 // offerTrouble is what keeps a definition's nodes from being launched.
 func (s *state) offerTrouble(e *Engine, d *coordinator.Definition) string {
 	if d.Kind == spec.KindStatic || !s.provides(d.Kind) {

@@ -54,6 +54,10 @@ func (s backendService) ReopenBackend(ctx context.Context, r *apiv1.GetBackendRe
 	return &apiv1.Backend{Name: b.GetName(), Kind: b.GetKind(), State: "opening", Definitions: b.GetDefinitions(), Launches: b.GetLaunches()}, nil
 }
 
+func (s backendService) WriteOffLaunch(ctx context.Context, r *apiv1.WriteOffLaunchRequest) (*apiv1.WriteOffLaunchResponse, error) {
+	return &apiv1.WriteOffLaunchResponse{}, s.engine.WriteOffLaunch(ctx, callerOf(ctx), r.GetLaunch())
+}
+
 func (s backendService) ListLaunches(ctx context.Context, r *apiv1.ListLaunchesRequest) (*apiv1.ListLaunchesResponse, error) {
 	list, next, err := s.engine.Launches(ctx, callerOf(ctx), pageOf(r.GetPageSize(), r.GetPageToken()))
 	if err != nil {

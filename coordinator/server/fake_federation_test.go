@@ -27,6 +27,10 @@ func (f *fakeFederation) ReopenBackend(context.Context, engine.Caller, string) e
 	return unset("ReopenBackend")
 }
 
+func (f *fakeFederation) WriteOffLaunch(context.Context, engine.Caller, string) error {
+	return unset("WriteOffLaunch")
+}
+
 func (f *fakeFederation) Launches(context.Context, engine.Caller, engine.Page) ([]engine.LaunchView, string, error) {
 	return nil, "", unset("Launches")
 }

@@ -44,10 +44,11 @@ func permissions() auth.Table {
 		apiv1.Nodes_RevokeNode_FullMethodName:        auth.PermissionAdminCluster,
 		apiv1.Nodes_RemoveNode_FullMethodName:        auth.PermissionAdminCluster,
 
-		apiv1.Backends_ListBackends_FullMethodName:  auth.PermissionAdminCluster,
-		apiv1.Backends_GetBackend_FullMethodName:    auth.PermissionAdminCluster,
-		apiv1.Backends_ReopenBackend_FullMethodName: auth.PermissionAdminCluster,
-		apiv1.Backends_ListLaunches_FullMethodName:  auth.PermissionAdminCluster,
+		apiv1.Backends_ListBackends_FullMethodName:   auth.PermissionAdminCluster,
+		apiv1.Backends_GetBackend_FullMethodName:     auth.PermissionAdminCluster,
+		apiv1.Backends_ReopenBackend_FullMethodName:  auth.PermissionAdminCluster,
+		apiv1.Backends_ListLaunches_FullMethodName:   auth.PermissionAdminCluster,
+		apiv1.Backends_WriteOffLaunch_FullMethodName: auth.PermissionAdminCluster,
 
 		apiv1.Workflows_StartWorkflow_FullMethodName:    auth.PermissionSubmit,
 		apiv1.Workflows_ValidateWorkflow_FullMethodName: auth.PermissionSubmit,

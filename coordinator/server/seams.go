@@ -93,6 +93,7 @@ type hardwareAPI interface {
 type backendAPI interface {
 	Backends(context.Context, engine.Caller) ([]engine.BackendView, error)
 	ReopenBackend(ctx context.Context, c engine.Caller, name string) error
+	WriteOffLaunch(ctx context.Context, c engine.Caller, launch string) error
 	Launches(context.Context, engine.Caller, engine.Page) ([]engine.LaunchView, string, error)
 }
 

@@ -663,6 +663,86 @@ func (x *ListLaunchesResponse) GetNextPageToken() string {
 	return ""
 }
 
+type WriteOffLaunchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Launch        string                 `protobuf:"bytes,1,opt,name=launch,proto3" json:"launch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteOffLaunchRequest) Reset() {
+	*x = WriteOffLaunchRequest{}
+	mi := &file_apiv1_backends_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteOffLaunchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteOffLaunchRequest) ProtoMessage() {}
+
+func (x *WriteOffLaunchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_backends_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteOffLaunchRequest.ProtoReflect.Descriptor instead.
+func (*WriteOffLaunchRequest) Descriptor() ([]byte, []int) {
+	return file_apiv1_backends_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *WriteOffLaunchRequest) GetLaunch() string {
+	if x != nil {
+		return x.Launch
+	}
+	return ""
+}
+
+type WriteOffLaunchResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WriteOffLaunchResponse) Reset() {
+	*x = WriteOffLaunchResponse{}
+	mi := &file_apiv1_backends_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WriteOffLaunchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WriteOffLaunchResponse) ProtoMessage() {}
+
+func (x *WriteOffLaunchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_apiv1_backends_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WriteOffLaunchResponse.ProtoReflect.Descriptor instead.
+func (*WriteOffLaunchResponse) Descriptor() ([]byte, []int) {
+	return file_apiv1_backends_proto_rawDescGZIP(), []int{11}
+}
+
 type Launch struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -682,7 +762,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_apiv1_backends_proto_msgTypes[10]
+	mi := &file_apiv1_backends_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -694,7 +774,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_apiv1_backends_proto_msgTypes[10]
+	mi := &file_apiv1_backends_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -707,7 +787,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_apiv1_backends_proto_rawDescGZIP(), []int{10}
+	return file_apiv1_backends_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Launch) GetId() string {
@@ -843,7 +923,10 @@ const file_apiv1_backends_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\"p\n" +
 	"\x14ListLaunchesResponse\x120\n" +
 	"\blaunches\x18\x01 \x03(\v2\x14.substrate.v1.LaunchR\blaunches\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xbe\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"/\n" +
+	"\x15WriteOffLaunchRequest\x12\x16\n" +
+	"\x06launch\x18\x01 \x01(\tR\x06launch\"\x18\n" +
+	"\x16WriteOffLaunchResponse\"\xbe\x02\n" +
 	"\x06Launch\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1e\n" +
 	"\n" +
@@ -858,13 +941,14 @@ const file_apiv1_backends_proto_rawDesc = "" +
 	"\x03for\x18\t \x03(\tR\x03for\x120\n" +
 	"\x05since\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12.\n" +
-	"\x04ends\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x04ends2\xc7\x02\n" +
+	"\x04ends\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x04ends2\xa4\x03\n" +
 	"\bBackends\x12U\n" +
 	"\fListBackends\x12!.substrate.v1.ListBackendsRequest\x1a\".substrate.v1.ListBackendsResponse\x12D\n" +
 	"\n" +
 	"GetBackend\x12\x1f.substrate.v1.GetBackendRequest\x1a\x15.substrate.v1.Backend\x12G\n" +
 	"\rReopenBackend\x12\x1f.substrate.v1.GetBackendRequest\x1a\x15.substrate.v1.Backend\x12U\n" +
-	"\fListLaunches\x12!.substrate.v1.ListLaunchesRequest\x1a\".substrate.v1.ListLaunchesResponseB\x17Z\x15substrate/proto/apiv1b\x06proto3"
+	"\fListLaunches\x12!.substrate.v1.ListLaunchesRequest\x1a\".substrate.v1.ListLaunchesResponse\x12[\n" +
+	"\x0eWriteOffLaunch\x12#.substrate.v1.WriteOffLaunchRequest\x1a$.substrate.v1.WriteOffLaunchResponseB\x17Z\x15substrate/proto/apiv1b\x06proto3"
 
 var (
 	file_apiv1_backends_proto_rawDescOnce sync.Once
@@ -878,44 +962,48 @@ func file_apiv1_backends_proto_rawDescGZIP() []byte {
 	return file_apiv1_backends_proto_rawDescData
 }
 
-var file_apiv1_backends_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_apiv1_backends_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_apiv1_backends_proto_goTypes = []any{
-	(*ListBackendsRequest)(nil),   // 0: substrate.v1.ListBackendsRequest
-	(*ListBackendsResponse)(nil),  // 1: substrate.v1.ListBackendsResponse
-	(*GetBackendRequest)(nil),     // 2: substrate.v1.GetBackendRequest
-	(*Backend)(nil),               // 3: substrate.v1.Backend
-	(*BatchSystem)(nil),           // 4: substrate.v1.BatchSystem
-	(*PreflightStep)(nil),         // 5: substrate.v1.PreflightStep
-	(*CapabilitySupport)(nil),     // 6: substrate.v1.CapabilitySupport
-	(*Declaration)(nil),           // 7: substrate.v1.Declaration
-	(*ListLaunchesRequest)(nil),   // 8: substrate.v1.ListLaunchesRequest
-	(*ListLaunchesResponse)(nil),  // 9: substrate.v1.ListLaunchesResponse
-	(*Launch)(nil),                // 10: substrate.v1.Launch
-	nil,                           // 11: substrate.v1.BatchSystem.SettingsEntry
-	(*timestamppb.Timestamp)(nil), // 12: google.protobuf.Timestamp
+	(*ListBackendsRequest)(nil),    // 0: substrate.v1.ListBackendsRequest
+	(*ListBackendsResponse)(nil),   // 1: substrate.v1.ListBackendsResponse
+	(*GetBackendRequest)(nil),      // 2: substrate.v1.GetBackendRequest
+	(*Backend)(nil),                // 3: substrate.v1.Backend
+	(*BatchSystem)(nil),            // 4: substrate.v1.BatchSystem
+	(*PreflightStep)(nil),          // 5: substrate.v1.PreflightStep
+	(*CapabilitySupport)(nil),      // 6: substrate.v1.CapabilitySupport
+	(*Declaration)(nil),            // 7: substrate.v1.Declaration
+	(*ListLaunchesRequest)(nil),    // 8: substrate.v1.ListLaunchesRequest
+	(*ListLaunchesResponse)(nil),   // 9: substrate.v1.ListLaunchesResponse
+	(*WriteOffLaunchRequest)(nil),  // 10: substrate.v1.WriteOffLaunchRequest
+	(*WriteOffLaunchResponse)(nil), // 11: substrate.v1.WriteOffLaunchResponse
+	(*Launch)(nil),                 // 12: substrate.v1.Launch
+	nil,                            // 13: substrate.v1.BatchSystem.SettingsEntry
+	(*timestamppb.Timestamp)(nil),  // 14: google.protobuf.Timestamp
 }
 var file_apiv1_backends_proto_depIdxs = []int32{
 	3,  // 0: substrate.v1.ListBackendsResponse.backends:type_name -> substrate.v1.Backend
 	4,  // 1: substrate.v1.Backend.batch:type_name -> substrate.v1.BatchSystem
-	12, // 2: substrate.v1.BatchSystem.at:type_name -> google.protobuf.Timestamp
+	14, // 2: substrate.v1.BatchSystem.at:type_name -> google.protobuf.Timestamp
 	5,  // 3: substrate.v1.BatchSystem.steps:type_name -> substrate.v1.PreflightStep
-	11, // 4: substrate.v1.BatchSystem.settings:type_name -> substrate.v1.BatchSystem.SettingsEntry
+	13, // 4: substrate.v1.BatchSystem.settings:type_name -> substrate.v1.BatchSystem.SettingsEntry
 	6,  // 5: substrate.v1.BatchSystem.capabilities:type_name -> substrate.v1.CapabilitySupport
 	7,  // 6: substrate.v1.BatchSystem.declarations:type_name -> substrate.v1.Declaration
 	6,  // 7: substrate.v1.BatchSystem.rules:type_name -> substrate.v1.CapabilitySupport
-	10, // 8: substrate.v1.ListLaunchesResponse.launches:type_name -> substrate.v1.Launch
-	12, // 9: substrate.v1.Launch.since:type_name -> google.protobuf.Timestamp
-	12, // 10: substrate.v1.Launch.ends:type_name -> google.protobuf.Timestamp
+	12, // 8: substrate.v1.ListLaunchesResponse.launches:type_name -> substrate.v1.Launch
+	14, // 9: substrate.v1.Launch.since:type_name -> google.protobuf.Timestamp
+	14, // 10: substrate.v1.Launch.ends:type_name -> google.protobuf.Timestamp
 	0,  // 11: substrate.v1.Backends.ListBackends:input_type -> substrate.v1.ListBackendsRequest
 	2,  // 12: substrate.v1.Backends.GetBackend:input_type -> substrate.v1.GetBackendRequest
 	2,  // 13: substrate.v1.Backends.ReopenBackend:input_type -> substrate.v1.GetBackendRequest
 	8,  // 14: substrate.v1.Backends.ListLaunches:input_type -> substrate.v1.ListLaunchesRequest
-	1,  // 15: substrate.v1.Backends.ListBackends:output_type -> substrate.v1.ListBackendsResponse
-	3,  // 16: substrate.v1.Backends.GetBackend:output_type -> substrate.v1.Backend
-	3,  // 17: substrate.v1.Backends.ReopenBackend:output_type -> substrate.v1.Backend
-	9,  // 18: substrate.v1.Backends.ListLaunches:output_type -> substrate.v1.ListLaunchesResponse
-	15, // [15:19] is the sub-list for method output_type
-	11, // [11:15] is the sub-list for method input_type
+	10, // 15: substrate.v1.Backends.WriteOffLaunch:input_type -> substrate.v1.WriteOffLaunchRequest
+	1,  // 16: substrate.v1.Backends.ListBackends:output_type -> substrate.v1.ListBackendsResponse
+	3,  // 17: substrate.v1.Backends.GetBackend:output_type -> substrate.v1.Backend
+	3,  // 18: substrate.v1.Backends.ReopenBackend:output_type -> substrate.v1.Backend
+	9,  // 19: substrate.v1.Backends.ListLaunches:output_type -> substrate.v1.ListLaunchesResponse
+	11, // 20: substrate.v1.Backends.WriteOffLaunch:output_type -> substrate.v1.WriteOffLaunchResponse
+	16, // [16:21] is the sub-list for method output_type
+	11, // [11:16] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
 	11, // [11:11] is the sub-list for extension extendee
 	0,  // [0:11] is the sub-list for field type_name
@@ -932,7 +1020,7 @@ func file_apiv1_backends_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_apiv1_backends_proto_rawDesc), len(file_apiv1_backends_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   12,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -169,6 +169,45 @@ func local_request_Backends_ListLaunches_0(ctx context.Context, marshaler runtim
 	return msg, metadata, err
 }
 
+func request_Backends_WriteOffLaunch_0(ctx context.Context, marshaler runtime.Marshaler, client BackendsClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq WriteOffLaunchRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	val, ok := pathParams["launch"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "launch")
+	}
+	protoReq.Launch, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "launch", err)
+	}
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+	}
+	msg, err := client.WriteOffLaunch(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
+	return msg, metadata, err
+}
+
+func local_request_Backends_WriteOffLaunch_0(ctx context.Context, marshaler runtime.Marshaler, server BackendsServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq WriteOffLaunchRequest
+		metadata runtime.ServerMetadata
+		err      error
+	)
+	val, ok := pathParams["launch"]
+	if !ok {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "missing parameter %s", "launch")
+	}
+	protoReq.Launch, err = runtime.String(val)
+	if err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "launch", err)
+	}
+	msg, err := server.WriteOffLaunch(ctx, &protoReq)
+	return msg, metadata, err
+}
+
 // RegisterBackendsHandlerServer registers the http handlers for service Backends to "mux".
 // UnaryRPC     :call BackendsServer directly.
 // StreamingRPC :currently unsupported pending https://github.com/grpc/grpc-go/issues/906.
@@ -254,6 +293,26 @@ func RegisterBackendsHandlerServer(ctx context.Context, mux *runtime.ServeMux, s
 			return
 		}
 		forward_Backends_ListLaunches_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
+	mux.Handle(http.MethodDelete, pattern_Backends_WriteOffLaunch_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		var stream runtime.ServerTransportStream
+		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/substrate.v1.Backends/WriteOffLaunch", runtime.WithHTTPPathPattern("/v1/launches/{launch}"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := local_request_Backends_WriteOffLaunch_0(annotatedContext, inboundMarshaler, server, req, pathParams)
+		md.HeaderMD, md.TrailerMD = metadata.Join(md.HeaderMD, stream.Header()), metadata.Join(md.TrailerMD, stream.Trailer())
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_Backends_WriteOffLaunch_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
 
 	return nil
@@ -363,19 +422,38 @@ func RegisterBackendsHandlerClient(ctx context.Context, mux *runtime.ServeMux, c
 		}
 		forward_Backends_ListLaunches_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
+	mux.Handle(http.MethodDelete, pattern_Backends_WriteOffLaunch_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/substrate.v1.Backends/WriteOffLaunch", runtime.WithHTTPPathPattern("/v1/launches/{launch}"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := request_Backends_WriteOffLaunch_0(annotatedContext, inboundMarshaler, client, req, pathParams)
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_Backends_WriteOffLaunch_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
 	return nil
 }
 
 var (
-	pattern_Backends_ListBackends_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "backends"}, ""))
-	pattern_Backends_GetBackend_0    = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "backends", "name"}, ""))
-	pattern_Backends_ReopenBackend_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "backends", "name", "reopen"}, ""))
-	pattern_Backends_ListLaunches_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "launches"}, ""))
+	pattern_Backends_ListBackends_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "backends"}, ""))
+	pattern_Backends_GetBackend_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "backends", "name"}, ""))
+	pattern_Backends_ReopenBackend_0  = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2, 2, 3}, []string{"v1", "backends", "name", "reopen"}, ""))
+	pattern_Backends_ListLaunches_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "launches"}, ""))
+	pattern_Backends_WriteOffLaunch_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1, 1, 0, 4, 1, 5, 2}, []string{"v1", "launches", "launch"}, ""))
 )
 
 var (
-	forward_Backends_ListBackends_0  = runtime.ForwardResponseMessage
-	forward_Backends_GetBackend_0    = runtime.ForwardResponseMessage
-	forward_Backends_ReopenBackend_0 = runtime.ForwardResponseMessage
-	forward_Backends_ListLaunches_0  = runtime.ForwardResponseMessage
+	forward_Backends_ListBackends_0   = runtime.ForwardResponseMessage
+	forward_Backends_GetBackend_0     = runtime.ForwardResponseMessage
+	forward_Backends_ReopenBackend_0  = runtime.ForwardResponseMessage
+	forward_Backends_ListLaunches_0   = runtime.ForwardResponseMessage
+	forward_Backends_WriteOffLaunch_0 = runtime.ForwardResponseMessage
 )

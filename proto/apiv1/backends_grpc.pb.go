@@ -19,10 +19,11 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Backends_ListBackends_FullMethodName  = "/substrate.v1.Backends/ListBackends"
-	Backends_GetBackend_FullMethodName    = "/substrate.v1.Backends/GetBackend"
-	Backends_ReopenBackend_FullMethodName = "/substrate.v1.Backends/ReopenBackend"
-	Backends_ListLaunches_FullMethodName  = "/substrate.v1.Backends/ListLaunches"
+	Backends_ListBackends_FullMethodName   = "/substrate.v1.Backends/ListBackends"
+	Backends_GetBackend_FullMethodName     = "/substrate.v1.Backends/GetBackend"
+	Backends_ReopenBackend_FullMethodName  = "/substrate.v1.Backends/ReopenBackend"
+	Backends_ListLaunches_FullMethodName   = "/substrate.v1.Backends/ListLaunches"
+	Backends_WriteOffLaunch_FullMethodName = "/substrate.v1.Backends/WriteOffLaunch"
 )
 
 // BackendsClient is the client API for Backends service.
@@ -36,6 +37,8 @@ type BackendsClient interface {
 	// ReopenBackend closes the connection and opens it anew, so that what was found out about it is found out again.
 	ReopenBackend(ctx context.Context, in *GetBackendRequest, opts ...grpc.CallOption) (*Backend, error)
 	ListLaunches(ctx context.Context, in *ListLaunchesRequest, opts ...grpc.CallOption) (*ListLaunchesResponse, error)
+	// WriteOffLaunch forgets a launch that was given up and whose provider does not say that its instance is gone.
+	WriteOffLaunch(ctx context.Context, in *WriteOffLaunchRequest, opts ...grpc.CallOption) (*WriteOffLaunchResponse, error)
 }
 
 type backendsClient struct {
@@ -86,6 +89,16 @@ func (c *backendsClient) ListLaunches(ctx context.Context, in *ListLaunchesReque
 	return out, nil
 }
 
+func (c *backendsClient) WriteOffLaunch(ctx context.Context, in *WriteOffLaunchRequest, opts ...grpc.CallOption) (*WriteOffLaunchResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(WriteOffLaunchResponse)
+	err := c.cc.Invoke(ctx, Backends_WriteOffLaunch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // BackendsServer is the server API for Backends service.
 // All implementations must embed UnimplementedBackendsServer
 // for forward compatibility.
@@ -97,6 +110,8 @@ type BackendsServer interface {
 	// ReopenBackend closes the connection and opens it anew, so that what was found out about it is found out again.
 	ReopenBackend(context.Context, *GetBackendRequest) (*Backend, error)
 	ListLaunches(context.Context, *ListLaunchesRequest) (*ListLaunchesResponse, error)
+	// WriteOffLaunch forgets a launch that was given up and whose provider does not say that its instance is gone.
+	WriteOffLaunch(context.Context, *WriteOffLaunchRequest) (*WriteOffLaunchResponse, error)
 	mustEmbedUnimplementedBackendsServer()
 }
 
@@ -118,6 +133,9 @@ func (UnimplementedBackendsServer) ReopenBackend(context.Context, *GetBackendReq
 }
 func (UnimplementedBackendsServer) ListLaunches(context.Context, *ListLaunchesRequest) (*ListLaunchesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListLaunches not implemented")
+}
+func (UnimplementedBackendsServer) WriteOffLaunch(context.Context, *WriteOffLaunchRequest) (*WriteOffLaunchResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method WriteOffLaunch not implemented")
 }
 func (UnimplementedBackendsServer) mustEmbedUnimplementedBackendsServer() {}
 func (UnimplementedBackendsServer) testEmbeddedByValue()                  {}
@@ -212,6 +230,24 @@ func _Backends_ListLaunches_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Backends_WriteOffLaunch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(WriteOffLaunchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(BackendsServer).WriteOffLaunch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Backends_WriteOffLaunch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(BackendsServer).WriteOffLaunch(ctx, req.(*WriteOffLaunchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Backends_ServiceDesc is the grpc.ServiceDesc for Backends service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -234,6 +270,10 @@ var Backends_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListLaunches",
 			Handler:    _Backends_ListLaunches_Handler,
+		},
+		{
+			MethodName: "WriteOffLaunch",
+			Handler:    _Backends_WriteOffLaunch_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
