@@ -63,7 +63,7 @@ type Checked struct {
 
 	compiled  []*compiled
 	backendOf map[coordinator.DefinitionID]spec.Backend
-	rows      map[coordinator.DefinitionID]Row
+	rows      map[coordinator.DefinitionID]row
 	wildcards []wildcard
 }
 

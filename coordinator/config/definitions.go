@@ -52,7 +52,7 @@ func (p *parser) definitions(v strictyaml.Value) {
 	p.matched = map[string][]catalogue.Type{}
 	p.out.Places = map[coordinator.DefinitionID]Place{}
 	p.out.backendOf = map[coordinator.DefinitionID]spec.Backend{}
-	p.out.rows = map[coordinator.DefinitionID]Row{}
+	p.out.rows = map[coordinator.DefinitionID]row{}
 	first := make(map[coordinator.DefinitionID]*draft, len(list))
 	for _, e := range list {
 		d := p.definition(e)
@@ -237,6 +237,7 @@ func (p *parser) expand(d *draft, first map[coordinator.DefinitionID]*draft) boo
 		return true
 	}
 	known := p.opt.Catalogues.At(d.spec.Kind, d.backend.Target())
+	wild := d.spec.TypeKey != "" && spec.Wildcard(d.spec.Type)
 	from := len(p.out.Config.Definitions)
 	for _, t := range types {
 		if t.id, ok = p.id(d, t.name); !ok {
@@ -258,14 +259,14 @@ func (p *parser) expand(d *draft, first map[coordinator.DefinitionID]*draft) boo
 		p.out.Places[t.id] = Place{line, column, d.place.Path()}
 		p.out.backendOf[t.id] = d.backend
 		if t.source != "" || t.row != nil {
-			p.out.rows[t.id] = rowOf(t, spec.Wildcard(d.spec.Type))
+			p.out.rows[t.id] = row{t.row, t.source, wild}
 		}
 		if len(p.out.Config.Definitions) > MaxDefinitions {
 			d.id.Errorf(strictyaml.CodeTooLarge, "there are more than %d definitions after expansion", MaxDefinitions)
 			return false
 		}
 	}
-	if d.spec.TypeKey != "" && spec.Wildcard(d.spec.Type) {
+	if wild {
 		p.wildcard(d, known, from)
 	}
 	return true

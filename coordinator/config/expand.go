@@ -15,7 +15,7 @@ import (
 
 // Row is what a catalogue knows of a definition's type.
 type Row struct {
-	Type   catalogue.Type   // its name alone where no catalogue has it
+	Type   catalogue.Type   // without a name where no catalogue has it
 	Source catalogue.Source // of the definition's hardware; "" where that is unknown
 	Wild   bool             // a pattern stands for it
 }
@@ -25,16 +25,19 @@ func (c *Checked) RowOf(id coordinator.DefinitionID) (Row, bool) {
 	if c == nil {
 		return Row{}, false
 	}
-	r, ok := c.rows[id]
+	kept, ok := c.rows[id]
+	r := Row{Source: kept.source, Wild: kept.wild}
+	if kept.typ != nil {
+		r.Type = *kept.typ
+	}
 	return r, ok
 }
 
-func rowOf(t instance, wild bool) Row {
-	r := Row{Type: catalogue.Type{Name: t.name}, Source: t.source, Wild: wild}
-	if t.row != nil {
-		r.Type = *t.row
-	}
-	return r
+// row is a Row as it is kept: definitions of a type share what is known of it.
+type row struct {
+	typ    *catalogue.Type // nil: no catalogue has it
+	source catalogue.Source
+	wild   bool
 }
 
 // Wildcard is what a definition with a pattern for its type stands for.
@@ -114,7 +117,7 @@ func (c *Checked) Wildcards(members int) []Wildcard {
 }
 
 func (c *Checked) member(d *coordinator.Definition) Member {
-	row := c.rows[d.ID]
+	row, _ := c.RowOf(d.ID)
 	m := Member{Definition: d.ID, Type: d.Instance, Arch: row.Type.Arch, CostPerHour: d.CostPerHour, Flags: row.Type.Flags(spec.Spot(d.Spec))}
 	if m.CostPerHour == nil {
 		m.Flags = append(m.Flags, FlagNoPrice)
@@ -157,11 +160,11 @@ func (p *parser) types(d *draft) ([]instance, bool) {
 		return nil, false
 	}
 	if known != nil {
-		if listed, ok := known.Type(s.Type); ok && p.boots(d, listed) {
-			return []instance{instanceOf(s, listed, true, known)}, true
+		if listed, ok := known.Type(s.Type); ok && p.boots(d, &listed) {
+			return []instance{instanceOf(s, &listed, true, known)}, true
 		}
 	}
-	return []instance{instanceOf(s, catalogue.Type{Name: s.Type}, false, known)}, true
+	return []instance{instanceOf(s, &catalogue.Type{Name: s.Type}, false, known)}, true
 }
 
 // wild reports what is wrong with a pattern. In a configuration that was accepted once it stands for nothing until a catalogue has its types again.
@@ -197,7 +200,7 @@ func (p *parser) here(d *draft) bool {
 }
 
 // boots refuses a type that the image is not for.
-func (p *parser) boots(d *draft, t catalogue.Type) bool {
+func (p *parser) boots(d *draft, t *catalogue.Type) bool {
 	s := d.spec
 	if s.Architecture == "" || t.Arch == "" || s.Architecture == t.Arch {
 		return true
@@ -239,7 +242,7 @@ func (p *parser) listed(d *draft, known *catalogue.Catalogue) ([]instance, bool)
 	case len(found) == 0:
 		// A type may be newer than the catalogue: its hardware is unknown until it reports.
 		p.warn(s.TypeValue, LintUnknownType, "the catalogue does not know the instance type "+s.Type, hint)
-		return []instance{instanceOf(s, catalogue.Type{Name: s.Type}, false, known)}, true
+		return []instance{instanceOf(s, &catalogue.Type{Name: s.Type}, false, known)}, true
 	case wild && !strings.Contains(d.def.Configured, "${spec."+s.TypeKey+"}"):
 		d.id.Report(strictyaml.SeverityError, "wildcard",
 			fmt.Sprintf("%s stands for %d types, but the id has no place for their names", s.Type, len(found)),
@@ -249,7 +252,7 @@ func (p *parser) listed(d *draft, known *catalogue.Catalogue) ([]instance, bool)
 		if gone := found[0].Gone(); gone != "" {
 			p.warn(s.TypeValue, LintUnknownType, found[0].Name+": "+gone, "nothing is launched of it; name another type")
 		}
-		return []instance{instanceOf(s, found[0], true, known)}, p.boots(d, found[0])
+		return []instance{instanceOf(s, &found[0], true, known)}, p.boots(d, &found[0])
 	}
 	return p.members(d, found, known)
 }
@@ -259,7 +262,8 @@ func (p *parser) members(d *draft, found []catalogue.Type, known *catalogue.Cata
 	s := d.spec
 	out := make([]instance, 0, len(found))
 	without, arches := map[string]*Flagged{}, map[string]*Flagged{}
-	for _, t := range found {
+	for i := range found {
+		t := &found[i]
 		if why := unlike(s, t); why != "" {
 			if without[why] == nil {
 				without[why] = &Flagged{Flag: why}
@@ -300,7 +304,7 @@ func flaggedText(list []Flagged) string {
 }
 
 // unlike says why a type that a pattern matches cannot be what the spec is about.
-func unlike(s *spec.Decoded, t catalogue.Type) string {
+func unlike(s *spec.Decoded, t *catalogue.Type) string {
 	if zone := spec.Zone(s.Spec); !t.Where(zone) {
 		return "not in " + zone
 	}
@@ -319,12 +323,12 @@ func unlike(s *spec.Decoded, t catalogue.Type) string {
 }
 
 // instanceOf is one expansion: what the text says goes before the catalogue.
-func instanceOf(s *spec.Decoded, t catalogue.Type, listed bool, known *catalogue.Catalogue) instance {
+func instanceOf(s *spec.Decoded, t *catalogue.Type, listed bool, known *catalogue.Catalogue) instance {
 	i := instance{name: t.Name, cost: s.CostPerHour}
 	if listed {
-		i.row = &t
+		i.row = t
 	}
-	as := sized(s, t)
+	as := sized(s, *t)
 	switch i.hardware = as.Hardware(); {
 	case s.Hardware != nil && (i.hardware == nil || !t.Flexible):
 		bought := *s.Hardware

@@ -75,13 +75,25 @@ func (s *state) unavailable(d *coordinator.Definition) string {
 	return ""
 }
 
-// at reports whether a definition's types are those of a place.
-func (s *state) at(place string, d *coordinator.Definition) bool {
-	if d.Instance == "" {
-		return false
+// places gives the place of definitions with types, "" of others. Each backend is looked at once: there are far fewer than definitions.
+func (s *state) places() func(d *coordinator.Definition) string {
+	known := map[[2]string]string{}
+	return func(d *coordinator.Definition) string {
+		if d.Instance == "" {
+			return ""
+		}
+		b, ok := s.config.checked.BackendOf(d.ID)
+		if !ok {
+			b = spec.Implicit(d.Kind)
+		}
+		key := [2]string{b.Kind, b.Name}
+		place, ok := known[key]
+		if !ok {
+			place = placeOf(b)
+			known[key] = place
+		}
+		return place
 	}
-	_, b := connectionOf(s.config.checked, d)
-	return placeOf(b) == place
 }
 
 // needed are the types of a place, of those that an answer lacks, that something here needs: the configuration names them, nodes or launches are
@@ -91,10 +103,10 @@ func (s *state) needed(place string, answer []catalogue.Type) map[string]bool {
 	for _, t := range answer {
 		told[t.Name] = true
 	}
-	out, ids := map[string]bool{}, map[coordinator.DefinitionID]string{}
+	out, ids, of := map[string]bool{}, map[coordinator.DefinitionID]string{}, s.places()
 	for i := range s.config.Definitions {
 		d := &s.config.Definitions[i]
-		if !s.at(place, d) || told[d.Instance] {
+		if told[d.Instance] || of(d) != place {
 			continue
 		}
 		if row, _ := s.config.checked.RowOf(d.ID); !row.Wild || len(s.config.nodesOf[d.ID]) > 0 {
@@ -184,7 +196,10 @@ type seenCatalogue struct {
 func (s *state) seenCatalogue(place string, answer []catalogue.Type) seenCatalogue {
 	v := seenCatalogue{place: place, generation: s.generation, revision: s.config.Revision, old: s.provided[place], checked: s.config.checked,
 		needed: s.needed(place, answer), doubts: s.catalogueTrouble[place].doubts}
-	v.used = s.config.Revision > 0 && slices.ContainsFunc(s.config.Definitions, func(d coordinator.Definition) bool { return s.at(place, &d) })
+	of := s.places()
+	for i := 0; i < len(s.config.Definitions) && s.config.Revision > 0 && !v.used; i++ {
+		v.used = of(&s.config.Definitions[i]) == place
+	}
 	return v
 }
 
@@ -235,11 +250,14 @@ func (t *tx) takeCatalogue(v seenCatalogue, next *catalogue.Provided, set *catal
 
 // wouldMiss reports whether something needs a type that an answer, worked out a moment ago, has dropped.
 func (s *state) wouldMiss(place string, next *catalogue.Provided) bool {
-	needed := s.needed(place, next.Types)
-	return len(needed) > 0 && slices.ContainsFunc(s.config.Definitions, func(d coordinator.Definition) bool {
-		row, _ := s.config.checked.RowOf(d.ID)
-		return row.Wild && needed[d.Instance] && s.at(place, &d)
-	})
+	needed, of := s.needed(place, next.Types), s.places()
+	for i := range s.config.Definitions {
+		d := &s.config.Definitions[i]
+		if row, _ := s.config.checked.RowOf(d.ID); row.Wild && needed[d.Instance] && of(d) == place {
+			return true
+		}
+	}
+	return false
 }
 
 // reexpand makes the definitions of the running revision others, and says which.
@@ -408,14 +426,13 @@ func (e *Engine) askTypes(ctx context.Context, b spec.Backend, typer provision.T
 	return change, err
 }
 
-// sourceAt is when a source has said what a definition's nodes have.
-func (s *state) sourceAt(d *coordinator.Definition, source catalogue.Source) time.Time {
+// sourceAt is when a source has said what a definition's nodes have; of gives places.
+func (s *state) sourceAt(d *coordinator.Definition, source catalogue.Source, of func(*coordinator.Definition) string) time.Time {
 	switch source {
 	case catalogue.SourceReport:
 		return s.reportOf(d).Last
 	case catalogue.SourceProvider:
-		_, b := connectionOf(s.config.checked, d)
-		if told := s.provided[placeOf(b)]; told != nil {
+		if told := s.provided[of(d)]; told != nil {
 			return told.Asked
 		}
 	}

@@ -167,11 +167,15 @@ func (s *state) clouds() map[backendID]spec.Backend {
 			out[idOf(b)] = b
 		}
 	}
+	seen := map[[2]string]bool{}
 	for i := range s.config.Definitions {
-		if d := &s.config.Definitions[i]; d.Kind != spec.KindStatic && !spec.Batch(d.Kind) {
-			id, b := connectionOf(s.config.checked, d)
-			out[id] = b
+		d := &s.config.Definitions[i]
+		if d.Kind == spec.KindStatic || spec.Batch(d.Kind) || seen[[2]string{d.Kind, d.Backend}] {
+			continue
 		}
+		seen[[2]string{d.Kind, d.Backend}] = true
+		id, b := connectionOf(s.config.checked, d)
+		out[id] = b
 	}
 	return out
 }

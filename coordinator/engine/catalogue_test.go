@@ -482,3 +482,30 @@ func TestNewTypesAreDiscovered(t *testing.T) {
 		t.Errorf("with a new type %v", got)
 	}
 }
+
+// BenchmarkRefresh is an answer that differs, with all of EC2's types and five wildcards over all of them.
+func BenchmarkRefresh(b *testing.B) {
+	set, err := catalogue.Embedded()
+	if err != nil {
+		b.Fatal(err)
+	}
+	f := &typing{}
+	all := set.Of(spec.KindAWS).All()
+	f.tell(all...)
+	c := f.cluster(b, store.NewMemory())
+	var text strings.Builder
+	text.WriteString("definitions:\n")
+	for i := range 5 {
+		fmt.Fprintf(&text, "  - {id: 'd%d-${spec.instanceType}', provisioner: aws, provisionerSpec: {instanceType: '*'}}\n", i)
+	}
+	c.set(text.String())
+	for n := 0; b.Loop(); n++ {
+		f.tell(all[:len(all)-1-n%2]...)
+		if v := c.refresh(); v.Trouble != "" {
+			b.Fatal(v.Trouble)
+		}
+	}
+	if n := len(c.definitions()); n < 5*1371 {
+		b.Fatalf("%d definitions", n)
+	}
+}

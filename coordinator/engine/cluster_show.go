@@ -45,12 +45,13 @@ func (s *state) readyNodes(id coordinator.DefinitionID) int {
 func (e *Engine) Definitions(ctx context.Context) (rev coordinator.Revision, list []DefinitionView, err error) {
 	err = e.view(ctx, func(s *state) {
 		rev = s.config.Revision
+		of := s.places()
 		for _, d := range s.config.Definitions {
 			v := DefinitionView{Definition: d, Nodes: len(s.config.nodesOf[d.ID]), Ready: s.readyNodes(d.ID), State: "active", Capacity: d.Hardware}
 			v.CostPerHour = s.price(&d)
 			if h, source := s.expected(&d); h != nil {
 				v.Capacity, v.Source = h, source
-				v.SourceAt = s.sourceAt(&d, source)
+				v.SourceAt = s.sourceAt(&d, source, of)
 			}
 			v.Flags, v.Unavailable = s.flags(&d), s.unavailable(&d)
 			if r := s.reportOf(&d); r != nil {

@@ -147,7 +147,7 @@ func newHidden(t *testing.T) *hidden {
 		must(err)
 	}
 	h.words = map[string]string{"organization": string(victim.Organization), "group": string(group.ID), "user": string(victim.ID),
-		"workflow": string(work.Workflow.ID), "organizations": string(victim.Organization), "token": "x", "name": "x", "role": "owner", "yaml": hiddenYAML, "node": "n1", "definition": "small"}
+		"workflow": string(work.Workflow.ID), "organizations": string(victim.Organization), "token": "x", "name": "x", "role": "owner", "yaml": hiddenYAML, "node": "n1", "definition": "small", "launch": "l0"}
 	h.ids = []string{string(victim.ID), string(work.Workflow.ID), string(work.Workflow.ID) + "/hidden-job", string(victim.Organization), string(group.ID)}
 	for _, secret := range []string{"hidden-user", "hidden-group", "hidden@x", "hidden-work", "\"hidden\""} {
 		if !strings.Contains(hiddenYAML, secret) {
