@@ -216,6 +216,10 @@ func TestRefreshedWildcard(t *testing.T) {
 	if c.ids() != "g-n2-a g-n2-b g-n2-d" {
 		t.Errorf("definitions are %s", c.ids())
 	}
+	c.eventually("the new definition's nodes are asked for", func() bool {
+		list := c.definitions()
+		return len(list) == 3 && strings.Contains(list[2].State, "there is no type")
+	})
 	if !c.told("catalogue-changed", "new: g-n2-d, unavailable: g-n2-b") {
 		t.Errorf("nothing is told:\n%s", describe(c.events("")))
 	}

@@ -288,6 +288,8 @@ func (t *tx) use(active *activeConfig, revision coordinator.Revision) {
 	s.changedAll()
 	s.reprice()
 	t.forgetUnjoined()
+	t.then(func(int64) { t.engine.provisioners.configured.Add(1) })
+	t.wakeProvisioners()
 }
 
 // ValidateConfig checks bytes without setting them.

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"substrate/coordinator"
@@ -52,6 +53,8 @@ type provisioners struct {
 	trouble map[backendID]string        // why a backend does not answer
 	open    map[backendID]provision.Provisioner
 	stale   map[string]bool // to be opened anew, by name
+	// configured counts changes of the definitions.
+	configured atomic.Uint64
 }
 
 func (p *provisioners) reopen(name string) {
@@ -245,6 +248,8 @@ type backendWorker struct {
 	offers time.Time // next
 	list   time.Time // next
 	pause  time.Duration
+	// configured is the change of definitions after which offers were asked for.
+	configured uint64
 }
 
 func (w *backendWorker) serve(ctx context.Context) {
@@ -271,6 +276,9 @@ func (w *backendWorker) serve(ctx context.Context) {
 // round does what is due: offers, calls, the list.
 func (w *backendWorker) round(ctx context.Context) {
 	now := w.engine.opt.Now()
+	if n := w.engine.provisioners.configured.Load(); n != w.configured { // there are definitions that nothing is known of
+		w.configured, w.offers = n, now
+	}
 	if !now.Before(w.offers) {
 		w.askOffers(ctx)
 	}
