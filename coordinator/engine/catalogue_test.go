@@ -223,11 +223,7 @@ func TestRefreshedWildcard(t *testing.T) {
 	if !c.told("catalogue-changed", "new: g-n2-d, unavailable: g-n2-b") {
 		t.Errorf("nothing is told:\n%s", describe(c.events("")))
 	}
-	for _, v := range c.definitions() {
-		if (v.Unavailable != "") != (v.ID == "g-n2-b") || v.ID == "g-n2-b" && !strings.Contains(v.State, "n2-b is not to be had") {
-			t.Errorf("%s: %q, %q", v.ID, v.Unavailable, v.State)
-		}
-	}
+	c.lacks("g-n2-b", "n2-b is not to be had")
 	c.waitsFor(w.ID, "n2-b is not to be had: the provider has not told of it since")
 	if now, _, err := c.engine.Definitions(t.Context()); err != nil || now != revision {
 		t.Errorf("it is revision %d, and was %d: %v", now, revision, err)
@@ -265,6 +261,16 @@ func TestRefreshedWildcard(t *testing.T) {
 	next.refresh()
 	if next.ids() != "g-n2-a g-n2-d" || !next.told("catalogue-changed", "1 forgotten (n2-b)") || !next.told("catalogue-answered", "told of again") {
 		t.Errorf("definitions are %s; events\n%s", next.ids(), describe(next.events("")))
+	}
+}
+
+// lacks checks that one definition is unavailable, and says why.
+func (c *cluster) lacks(id coordinator.DefinitionID, why string) {
+	c.t.Helper()
+	for _, v := range c.definitions() {
+		if (v.Unavailable != "") != (v.ID == id) || v.ID == id && !strings.Contains(v.State, why) {
+			c.t.Errorf("%s: %q, %q", v.ID, v.Unavailable, v.State)
+		}
 	}
 }
 
