@@ -94,6 +94,9 @@ func New(opts Options) (*Agent, error) {
 	return prepare(opts)
 }
 
+// Reclaimed has the coordinator told that the machine is taken back at a time, zero for not any more. It may be called at any time, also before Run.
+func (a *Agent) Reclaimed(at time.Time, text string) { a.node.taken(at, text) }
+
 func prepare(opts Options) (*Agent, error) {
 	switch {
 	case opts.Coordinator == "":

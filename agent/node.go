@@ -4,6 +4,9 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"substrate/expr"
 	"substrate/hwinfo"
@@ -36,13 +39,14 @@ type node struct {
 	// devices are those that work can use; driverless is how many GPUs it cannot for want of a driver.
 	devices    map[string]uint32
 	driverless int
+	reclaim    *agentv1.Reclaim // nil: nobody has said anything of it
 	// final: nothing more will be reported, and notes is what there is to say of that.
 	final bool
 	notes []hwinfo.Warning
 }
 
 // nodeReports counts the reports made; a stream compares with what it has sent.
-type nodeReports struct{ hardware, conditions uint64 }
+type nodeReports struct{ hardware, conditions, reclaim uint64 }
 
 func newNode(root string, share *hwinfo.Share) *node {
 	return &node{root: root, share: share, wake: make(chan struct{}, 1), work: make(chan struct{}, 1), threads: 1}
@@ -203,8 +207,24 @@ func (n *node) news(sent *nodeReports) []*agentv1.FromAgent {
 	if n.results != nil && sent.conditions != n.reports.conditions {
 		out = append(out, &agentv1.FromAgent{Message: &agentv1.FromAgent_Conditions{Conditions: n.results}})
 	}
+	if n.reclaim != nil && sent.reclaim != n.reports.reclaim {
+		out = append(out, &agentv1.FromAgent{Message: &agentv1.FromAgent_Reclaim{Reclaim: n.reclaim}})
+	}
 	*sent = n.reports
 	return out
+}
+
+// taken notes when the machine is taken back, zero for not any more.
+func (n *node) taken(at time.Time, text string) {
+	m := &agentv1.Reclaim{Text: text}
+	if !at.IsZero() {
+		m.At = timestamppb.New(at)
+	}
+	n.mu.Lock()
+	n.reclaim = m
+	n.reports.reclaim++
+	n.mu.Unlock()
+	poke(n.wake)
 }
 
 func poke(c chan struct{}) {

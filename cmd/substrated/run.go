@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 
 	"substrate/agent"
 	"substrate/agent/identity"
+	"substrate/agent/reclaim"
 	"substrate/agent/runtime"
 	"substrate/cmd/internal/daemon"
 	"substrate/hwinfo"
@@ -34,6 +36,7 @@ const (
 
 type runFlags struct {
 	coordinator, stateDir, tokenFile, node, launch, root, logLevel, readyFile string
+	cloud, metadata                                                           string
 	runAsCaller                                                               bool
 	reconnectMax, joinWithin                                                  time.Duration
 }
@@ -56,6 +59,8 @@ func runCommand() *cobra.Command {
 	f.common(cmd.Flags())
 	flags := cmd.Flags()
 	flags.BoolVar(&f.runAsCaller, "run-as-caller", false, "run all jobs as the agent's own account, even root (development)")
+	flags.StringVar(&f.cloud, "cloud", "", "the cloud whose instance this machine is ("+strings.Join(reclaim.Clouds(), ", ")+"): its word that it takes the machine back is heard")
+	flags.StringVar(&f.metadata, "metadata", "", "URL of that cloud's metadata service (default: its address in all clouds)")
 	flags.StringVar(&f.readyFile, "ready-file", "", "file to write once the first report went out")
 	return cmd
 }
@@ -172,10 +177,19 @@ func runAgent(ctx context.Context, f runFlags, errOut io.Writer) error {
 	if err != nil {
 		return err
 	}
+	watched := f.cloud != "" && slices.Contains(reclaim.Clouds(), f.cloud)
+	if f.cloud != "" && !watched {
+		m.log.Info("no notice is heard that the machine is taken back: its cloud gives none to the machine", "cloud", f.cloud)
+	}
 	m.log.Info("agent started", "node", m.id.Node, "state", f.stateDir, "version", version)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return rt.Run(ctx) })
 	g.Go(func() error { return a.Run(ctx) })
+	if watched {
+		g.Go(func() error {
+			return reclaim.Watch(ctx, reclaim.Options{Cloud: f.cloud, Endpoint: f.metadata, Log: m.log, Tell: func(n reclaim.Notice) { a.Reclaimed(n.At, n.Text) }})
+		})
+	}
 	err = g.Wait()
 	m.log.Info("agent stopped, jobs go on", "node", m.id.Node)
 	return err

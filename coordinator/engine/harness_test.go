@@ -158,6 +158,7 @@ type host struct {
 	more  func(*hwinfo.Facts) // adds to the report
 	deaf  bool                // does not end what it is told to
 	late  chan struct{}       // orders are carried out once it is closed
+	up    func(*Session)      // called once it has reported
 	// matches tells which definitions' conditions are true; nil: all.
 	matches func(coordinator.DefinitionID) bool
 }
@@ -189,6 +190,9 @@ func (h *host) serve(ctx context.Context, t testing.TB, e *Engine) {
 	}
 	if s.Hardware(ctx, HardwareReport{Facts: raw}) != nil {
 		return
+	}
+	if h.up != nil {
+		h.up(s)
 	}
 	for {
 		messages, err := s.Next(ctx)

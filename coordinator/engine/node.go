@@ -75,7 +75,7 @@ func (n *node) status() NodeStatus {
 		return NodeNotReady
 	case n.record.Scheduling == "cordoned":
 		return NodeCordoned
-	case n.record.Scheduling == "draining" || n.released != "" || n.leaves != "" || n.looked:
+	case n.record.Scheduling == "draining" || !n.record.Taken.IsZero() || n.released != "" || n.leaves != "" || n.looked:
 		return NodeDraining
 	}
 	return NodeReady
@@ -110,6 +110,9 @@ func (n *node) why(s *state) string {
 	if why := cmp.Or(n.released, n.leaves); why != "" {
 		return "it is given up: " + why
 	}
+	if !n.record.Taken.IsZero() {
+		return n.takenText()
+	}
 	return n.record.Reason
 }
 
@@ -123,8 +126,8 @@ func (n *node) schedNode() sched.Node {
 		out.GPUs, out.Links, out.LinksKnown = nil, nil, false
 	}
 	status := n.status()
-	out.Schedulable, out.Draining = status == NodeReady, n.record.Scheduling == "draining"
-	out.Away = !out.Schedulable && !n.lost && n.record.Scheduling == "" && n.overdue == ""
+	out.Schedulable, out.Draining = status == NodeReady, n.record.Scheduling == "draining" || !n.record.Taken.IsZero()
+	out.Away = !out.Schedulable && !n.lost && n.record.Scheduling == "" && n.record.Taken.IsZero() && n.overdue == ""
 	if !out.Schedulable {
 		out.Why = string(status)
 	}

@@ -120,6 +120,8 @@ type nodeRecord struct {
 	BootID     string                   `json:"boot_id,omitempty"`
 	LastSeen   time.Time                `json:"last_seen,omitzero"` // when the agent of this boot first connected
 	Lost       bool                     `json:"lost,omitempty"`     // its work has been given up
+	Taken      time.Time                `json:"taken,omitzero"`     // when its provider takes it back, as that says
+	TakenText  string                   `json:"taken_text,omitempty"`
 }
 
 // ConfigRevision describes one stored configuration.

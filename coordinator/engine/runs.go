@@ -261,7 +261,11 @@ func (t *tx) finish(a *allocation, end RunStatus) {
 		t.preempted(a)
 		return
 	case stopRequeue:
-		t.requeue(a, "its node is being drained", 0)
+		why := "its node is being drained"
+		if t.leavesTakenNode(a) {
+			why = "its node is taken back by the provider"
+		}
+		t.requeue(a, why, 0)
 		return
 	}
 	switch {

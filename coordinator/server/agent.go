@@ -366,6 +366,12 @@ func (s *agentService) report(ctx context.Context, session sessionReports, batch
 			err = session.Hardware(ctx, hardwareFromProto(m.Hardware))
 		case *agentv1.FromAgent_Conditions:
 			err = session.Conditions(ctx, conditionsFromProto(m.Conditions))
+		case *agentv1.FromAgent_Reclaim:
+			var at time.Time
+			if m.Reclaim.GetAt() != nil {
+				at = m.Reclaim.GetAt().AsTime()
+			}
+			err = session.Reclaim(ctx, at, m.Reclaim.GetText())
 		case *agentv1.FromAgent_Hello:
 			err = coordinator.Errorf(coordinator.ErrInvalid, "read the node's message", "a second hello")
 		default: // a newer agent's message

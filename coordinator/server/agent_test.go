@@ -87,6 +87,9 @@ func (s *fakeSession) add(v any) error {
 	return s.reportErr
 }
 
+func (s *fakeSession) Reclaim(_ context.Context, at time.Time, text string) error {
+	return s.add(fmt.Sprintf("taken at %s: %s", at.Format(time.RFC3339), text))
+}
 func (s *fakeSession) Hardware(_ context.Context, r engine.HardwareReport) error { return s.add(r) }
 func (s *fakeSession) Conditions(_ context.Context, r engine.ConditionReport) error {
 	return s.add(r)

@@ -203,6 +203,7 @@ type sessionReports interface {
 	Conditions(context.Context, engine.ConditionReport) error
 	RunStatus(context.Context, []engine.RunStatus) error
 	AppendLog(run coordinator.RunID, stream string, offset uint64, data []byte, last bool) (next uint64, err error)
+	Reclaim(ctx context.Context, at time.Time, text string) error
 }
 
 type sessionOrders interface {

@@ -258,6 +258,7 @@ type FromAgent struct {
 	//	*FromAgent_Conditions
 	//	*FromAgent_RunStatus
 	//	*FromAgent_LogChunk
+	//	*FromAgent_Reclaim
 	Message       isFromAgent_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -345,6 +346,15 @@ func (x *FromAgent) GetLogChunk() *LogChunk {
 	return nil
 }
 
+func (x *FromAgent) GetReclaim() *Reclaim {
+	if x != nil {
+		if x, ok := x.Message.(*FromAgent_Reclaim); ok {
+			return x.Reclaim
+		}
+	}
+	return nil
+}
+
 type isFromAgent_Message interface {
 	isFromAgent_Message()
 }
@@ -369,6 +379,10 @@ type FromAgent_LogChunk struct {
 	LogChunk *LogChunk `protobuf:"bytes,5,opt,name=log_chunk,json=logChunk,proto3,oneof"`
 }
 
+type FromAgent_Reclaim struct {
+	Reclaim *Reclaim `protobuf:"bytes,6,opt,name=reclaim,proto3,oneof"`
+}
+
 func (*FromAgent_Hello) isFromAgent_Message() {}
 
 func (*FromAgent_Hardware) isFromAgent_Message() {}
@@ -378,6 +392,61 @@ func (*FromAgent_Conditions) isFromAgent_Message() {}
 func (*FromAgent_RunStatus) isFromAgent_Message() {}
 
 func (*FromAgent_LogChunk) isFromAgent_Message() {}
+
+func (*FromAgent_Reclaim) isFromAgent_Message() {}
+
+// Reclaim says that the node's provider takes the machine back, on each stream again.
+type Reclaim struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	At            *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=at,proto3" json:"at,omitempty"`     // none: it does not any more
+	Text          string                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"` // in the provider's words
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Reclaim) Reset() {
+	*x = Reclaim{}
+	mi := &file_agentv1_agent_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Reclaim) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Reclaim) ProtoMessage() {}
+
+func (x *Reclaim) ProtoReflect() protoreflect.Message {
+	mi := &file_agentv1_agent_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Reclaim.ProtoReflect.Descriptor instead.
+func (*Reclaim) Descriptor() ([]byte, []int) {
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Reclaim) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *Reclaim) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
 
 type ToAgent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -396,7 +465,7 @@ type ToAgent struct {
 
 func (x *ToAgent) Reset() {
 	*x = ToAgent{}
-	mi := &file_agentv1_agent_proto_msgTypes[5]
+	mi := &file_agentv1_agent_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -408,7 +477,7 @@ func (x *ToAgent) String() string {
 func (*ToAgent) ProtoMessage() {}
 
 func (x *ToAgent) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[5]
+	mi := &file_agentv1_agent_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -421,7 +490,7 @@ func (x *ToAgent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToAgent.ProtoReflect.Descriptor instead.
 func (*ToAgent) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{5}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ToAgent) GetMessage() isToAgent_Message {
@@ -541,7 +610,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_agentv1_agent_proto_msgTypes[6]
+	mi := &file_agentv1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -553,7 +622,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[6]
+	mi := &file_agentv1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -566,7 +635,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{6}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Hello) GetVersion() string {
@@ -631,7 +700,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_agentv1_agent_proto_msgTypes[7]
+	mi := &file_agentv1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -643,7 +712,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[7]
+	mi := &file_agentv1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -656,7 +725,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{7}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Welcome) GetCoordinatorVersion() string {
@@ -699,7 +768,7 @@ type Look struct {
 
 func (x *Look) Reset() {
 	*x = Look{}
-	mi := &file_agentv1_agent_proto_msgTypes[8]
+	mi := &file_agentv1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -711,7 +780,7 @@ func (x *Look) String() string {
 func (*Look) ProtoMessage() {}
 
 func (x *Look) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[8]
+	mi := &file_agentv1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -724,7 +793,7 @@ func (x *Look) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Look.ProtoReflect.Descriptor instead.
 func (*Look) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{8}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Look) GetDevices() map[string]uint32 {
@@ -759,7 +828,7 @@ type LogOffset struct {
 
 func (x *LogOffset) Reset() {
 	*x = LogOffset{}
-	mi := &file_agentv1_agent_proto_msgTypes[9]
+	mi := &file_agentv1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -771,7 +840,7 @@ func (x *LogOffset) String() string {
 func (*LogOffset) ProtoMessage() {}
 
 func (x *LogOffset) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[9]
+	mi := &file_agentv1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -784,7 +853,7 @@ func (x *LogOffset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogOffset.ProtoReflect.Descriptor instead.
 func (*LogOffset) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{9}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LogOffset) GetRunId() string {
@@ -822,7 +891,7 @@ type HardwareReport struct {
 
 func (x *HardwareReport) Reset() {
 	*x = HardwareReport{}
-	mi := &file_agentv1_agent_proto_msgTypes[10]
+	mi := &file_agentv1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -834,7 +903,7 @@ func (x *HardwareReport) String() string {
 func (*HardwareReport) ProtoMessage() {}
 
 func (x *HardwareReport) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[10]
+	mi := &file_agentv1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -847,7 +916,7 @@ func (x *HardwareReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HardwareReport.ProtoReflect.Descriptor instead.
 func (*HardwareReport) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{10}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HardwareReport) GetDigest() []byte {
@@ -888,7 +957,7 @@ type Warning struct {
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_agentv1_agent_proto_msgTypes[11]
+	mi := &file_agentv1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +969,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[11]
+	mi := &file_agentv1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,7 +982,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Warning) GetSource() string {
@@ -941,7 +1010,7 @@ type ConditionResults struct {
 
 func (x *ConditionResults) Reset() {
 	*x = ConditionResults{}
-	mi := &file_agentv1_agent_proto_msgTypes[12]
+	mi := &file_agentv1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -953,7 +1022,7 @@ func (x *ConditionResults) String() string {
 func (*ConditionResults) ProtoMessage() {}
 
 func (x *ConditionResults) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[12]
+	mi := &file_agentv1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -966,7 +1035,7 @@ func (x *ConditionResults) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConditionResults.ProtoReflect.Descriptor instead.
 func (*ConditionResults) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ConditionResults) GetRevision() uint64 {
@@ -995,7 +1064,7 @@ type ConditionResult struct {
 
 func (x *ConditionResult) Reset() {
 	*x = ConditionResult{}
-	mi := &file_agentv1_agent_proto_msgTypes[13]
+	mi := &file_agentv1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1076,7 @@ func (x *ConditionResult) String() string {
 func (*ConditionResult) ProtoMessage() {}
 
 func (x *ConditionResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[13]
+	mi := &file_agentv1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1089,7 @@ func (x *ConditionResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConditionResult.ProtoReflect.Descriptor instead.
 func (*ConditionResult) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ConditionResult) GetDefinition() string {
@@ -1063,7 +1132,7 @@ type ConditionPart struct {
 
 func (x *ConditionPart) Reset() {
 	*x = ConditionPart{}
-	mi := &file_agentv1_agent_proto_msgTypes[14]
+	mi := &file_agentv1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1075,7 +1144,7 @@ func (x *ConditionPart) String() string {
 func (*ConditionPart) ProtoMessage() {}
 
 func (x *ConditionPart) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[14]
+	mi := &file_agentv1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1088,7 +1157,7 @@ func (x *ConditionPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConditionPart.ProtoReflect.Descriptor instead.
 func (*ConditionPart) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ConditionPart) GetSource() string {
@@ -1131,7 +1200,7 @@ type RunStatus struct {
 
 func (x *RunStatus) Reset() {
 	*x = RunStatus{}
-	mi := &file_agentv1_agent_proto_msgTypes[15]
+	mi := &file_agentv1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1143,7 +1212,7 @@ func (x *RunStatus) String() string {
 func (*RunStatus) ProtoMessage() {}
 
 func (x *RunStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[15]
+	mi := &file_agentv1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1156,7 +1225,7 @@ func (x *RunStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunStatus.ProtoReflect.Descriptor instead.
 func (*RunStatus) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RunStatus) GetRunId() string {
@@ -1242,7 +1311,7 @@ type LogChunk struct {
 
 func (x *LogChunk) Reset() {
 	*x = LogChunk{}
-	mi := &file_agentv1_agent_proto_msgTypes[16]
+	mi := &file_agentv1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1254,7 +1323,7 @@ func (x *LogChunk) String() string {
 func (*LogChunk) ProtoMessage() {}
 
 func (x *LogChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[16]
+	mi := &file_agentv1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1267,7 +1336,7 @@ func (x *LogChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogChunk.ProtoReflect.Descriptor instead.
 func (*LogChunk) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LogChunk) GetRunId() string {
@@ -1316,7 +1385,7 @@ type Configuration struct {
 
 func (x *Configuration) Reset() {
 	*x = Configuration{}
-	mi := &file_agentv1_agent_proto_msgTypes[17]
+	mi := &file_agentv1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1328,7 +1397,7 @@ func (x *Configuration) String() string {
 func (*Configuration) ProtoMessage() {}
 
 func (x *Configuration) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[17]
+	mi := &file_agentv1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1341,7 +1410,7 @@ func (x *Configuration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Configuration.ProtoReflect.Descriptor instead.
 func (*Configuration) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Configuration) GetRevision() uint64 {
@@ -1368,7 +1437,7 @@ type StaticDefinition struct {
 
 func (x *StaticDefinition) Reset() {
 	*x = StaticDefinition{}
-	mi := &file_agentv1_agent_proto_msgTypes[18]
+	mi := &file_agentv1_agent_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1380,7 +1449,7 @@ func (x *StaticDefinition) String() string {
 func (*StaticDefinition) ProtoMessage() {}
 
 func (x *StaticDefinition) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[18]
+	mi := &file_agentv1_agent_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1393,7 +1462,7 @@ func (x *StaticDefinition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StaticDefinition.ProtoReflect.Descriptor instead.
 func (*StaticDefinition) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{18}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StaticDefinition) GetId() string {
@@ -1435,7 +1504,7 @@ type StartRun struct {
 
 func (x *StartRun) Reset() {
 	*x = StartRun{}
-	mi := &file_agentv1_agent_proto_msgTypes[19]
+	mi := &file_agentv1_agent_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +1516,7 @@ func (x *StartRun) String() string {
 func (*StartRun) ProtoMessage() {}
 
 func (x *StartRun) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[19]
+	mi := &file_agentv1_agent_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1460,7 +1529,7 @@ func (x *StartRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRun.ProtoReflect.Descriptor instead.
 func (*StartRun) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{19}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StartRun) GetRunId() string {
@@ -1585,7 +1654,7 @@ type Mount struct {
 
 func (x *Mount) Reset() {
 	*x = Mount{}
-	mi := &file_agentv1_agent_proto_msgTypes[20]
+	mi := &file_agentv1_agent_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1597,7 +1666,7 @@ func (x *Mount) String() string {
 func (*Mount) ProtoMessage() {}
 
 func (x *Mount) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[20]
+	mi := &file_agentv1_agent_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1610,7 +1679,7 @@ func (x *Mount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mount.ProtoReflect.Descriptor instead.
 func (*Mount) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{20}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Mount) GetSource() string {
@@ -1639,7 +1708,7 @@ type SignalRun struct {
 
 func (x *SignalRun) Reset() {
 	*x = SignalRun{}
-	mi := &file_agentv1_agent_proto_msgTypes[21]
+	mi := &file_agentv1_agent_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1651,7 +1720,7 @@ func (x *SignalRun) String() string {
 func (*SignalRun) ProtoMessage() {}
 
 func (x *SignalRun) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[21]
+	mi := &file_agentv1_agent_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1664,7 +1733,7 @@ func (x *SignalRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalRun.ProtoReflect.Descriptor instead.
 func (*SignalRun) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{21}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SignalRun) GetRunId() string {
@@ -1700,7 +1769,7 @@ type StopRun struct {
 
 func (x *StopRun) Reset() {
 	*x = StopRun{}
-	mi := &file_agentv1_agent_proto_msgTypes[22]
+	mi := &file_agentv1_agent_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1781,7 @@ func (x *StopRun) String() string {
 func (*StopRun) ProtoMessage() {}
 
 func (x *StopRun) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[22]
+	mi := &file_agentv1_agent_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1794,7 @@ func (x *StopRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRun.ProtoReflect.Descriptor instead.
 func (*StopRun) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{22}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StopRun) GetRunId() string {
@@ -1761,7 +1830,7 @@ type Ack struct {
 
 func (x *Ack) Reset() {
 	*x = Ack{}
-	mi := &file_agentv1_agent_proto_msgTypes[23]
+	mi := &file_agentv1_agent_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1773,7 +1842,7 @@ func (x *Ack) String() string {
 func (*Ack) ProtoMessage() {}
 
 func (x *Ack) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[23]
+	mi := &file_agentv1_agent_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1786,7 +1855,7 @@ func (x *Ack) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ack.ProtoReflect.Descriptor instead.
 func (*Ack) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{23}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Ack) GetEndedRuns() []string {
@@ -1828,7 +1897,7 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"\x03csr\x18\x01 \x01(\fR\x03csr\"A\n" +
 	"\rRenewResponse\x12 \n" +
 	"\vcertificate\x18\x01 \x01(\fR\vcertificate\x12\x0e\n" +
-	"\x02ca\x18\x02 \x01(\fR\x02ca\"\xd0\x02\n" +
+	"\x02ca\x18\x02 \x01(\fR\x02ca\"\x89\x03\n" +
 	"\tFromAgent\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.substrate.agent.v1.HelloH\x00R\x05hello\x12@\n" +
 	"\bhardware\x18\x02 \x01(\v2\".substrate.agent.v1.HardwareReportH\x00R\bhardware\x12F\n" +
@@ -1837,8 +1906,12 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"conditions\x12>\n" +
 	"\n" +
 	"run_status\x18\x04 \x01(\v2\x1d.substrate.agent.v1.RunStatusH\x00R\trunStatus\x12;\n" +
-	"\tlog_chunk\x18\x05 \x01(\v2\x1c.substrate.agent.v1.LogChunkH\x00R\blogChunkB\t\n" +
-	"\amessage\"\xe7\x02\n" +
+	"\tlog_chunk\x18\x05 \x01(\v2\x1c.substrate.agent.v1.LogChunkH\x00R\blogChunk\x127\n" +
+	"\areclaim\x18\x06 \x01(\v2\x1b.substrate.agent.v1.ReclaimH\x00R\areclaimB\t\n" +
+	"\amessage\"I\n" +
+	"\aReclaim\x12*\n" +
+	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"\xe7\x02\n" +
 	"\aToAgent\x127\n" +
 	"\awelcome\x18\x01 \x01(\v2\x1b.substrate.agent.v1.WelcomeH\x00R\awelcome\x12I\n" +
 	"\rconfiguration\x18\x02 \x01(\v2!.substrate.agent.v1.ConfigurationH\x00R\rconfiguration\x124\n" +
@@ -1979,80 +2052,83 @@ func file_agentv1_agent_proto_rawDescGZIP() []byte {
 	return file_agentv1_agent_proto_rawDescData
 }
 
-var file_agentv1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_agentv1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_agentv1_agent_proto_goTypes = []any{
 	(*JoinRequest)(nil),           // 0: substrate.agent.v1.JoinRequest
 	(*JoinResponse)(nil),          // 1: substrate.agent.v1.JoinResponse
 	(*RenewRequest)(nil),          // 2: substrate.agent.v1.RenewRequest
 	(*RenewResponse)(nil),         // 3: substrate.agent.v1.RenewResponse
 	(*FromAgent)(nil),             // 4: substrate.agent.v1.FromAgent
-	(*ToAgent)(nil),               // 5: substrate.agent.v1.ToAgent
-	(*Hello)(nil),                 // 6: substrate.agent.v1.Hello
-	(*Welcome)(nil),               // 7: substrate.agent.v1.Welcome
-	(*Look)(nil),                  // 8: substrate.agent.v1.Look
-	(*LogOffset)(nil),             // 9: substrate.agent.v1.LogOffset
-	(*HardwareReport)(nil),        // 10: substrate.agent.v1.HardwareReport
-	(*Warning)(nil),               // 11: substrate.agent.v1.Warning
-	(*ConditionResults)(nil),      // 12: substrate.agent.v1.ConditionResults
-	(*ConditionResult)(nil),       // 13: substrate.agent.v1.ConditionResult
-	(*ConditionPart)(nil),         // 14: substrate.agent.v1.ConditionPart
-	(*RunStatus)(nil),             // 15: substrate.agent.v1.RunStatus
-	(*LogChunk)(nil),              // 16: substrate.agent.v1.LogChunk
-	(*Configuration)(nil),         // 17: substrate.agent.v1.Configuration
-	(*StaticDefinition)(nil),      // 18: substrate.agent.v1.StaticDefinition
-	(*StartRun)(nil),              // 19: substrate.agent.v1.StartRun
-	(*Mount)(nil),                 // 20: substrate.agent.v1.Mount
-	(*SignalRun)(nil),             // 21: substrate.agent.v1.SignalRun
-	(*StopRun)(nil),               // 22: substrate.agent.v1.StopRun
-	(*Ack)(nil),                   // 23: substrate.agent.v1.Ack
-	nil,                           // 24: substrate.agent.v1.Look.DevicesEntry
-	nil,                           // 25: substrate.agent.v1.ConditionPart.SeenEntry
-	nil,                           // 26: substrate.agent.v1.StartRun.DevicesEntry
-	(*durationpb.Duration)(nil),   // 27: google.protobuf.Duration
+	(*Reclaim)(nil),               // 5: substrate.agent.v1.Reclaim
+	(*ToAgent)(nil),               // 6: substrate.agent.v1.ToAgent
+	(*Hello)(nil),                 // 7: substrate.agent.v1.Hello
+	(*Welcome)(nil),               // 8: substrate.agent.v1.Welcome
+	(*Look)(nil),                  // 9: substrate.agent.v1.Look
+	(*LogOffset)(nil),             // 10: substrate.agent.v1.LogOffset
+	(*HardwareReport)(nil),        // 11: substrate.agent.v1.HardwareReport
+	(*Warning)(nil),               // 12: substrate.agent.v1.Warning
+	(*ConditionResults)(nil),      // 13: substrate.agent.v1.ConditionResults
+	(*ConditionResult)(nil),       // 14: substrate.agent.v1.ConditionResult
+	(*ConditionPart)(nil),         // 15: substrate.agent.v1.ConditionPart
+	(*RunStatus)(nil),             // 16: substrate.agent.v1.RunStatus
+	(*LogChunk)(nil),              // 17: substrate.agent.v1.LogChunk
+	(*Configuration)(nil),         // 18: substrate.agent.v1.Configuration
+	(*StaticDefinition)(nil),      // 19: substrate.agent.v1.StaticDefinition
+	(*StartRun)(nil),              // 20: substrate.agent.v1.StartRun
+	(*Mount)(nil),                 // 21: substrate.agent.v1.Mount
+	(*SignalRun)(nil),             // 22: substrate.agent.v1.SignalRun
+	(*StopRun)(nil),               // 23: substrate.agent.v1.StopRun
+	(*Ack)(nil),                   // 24: substrate.agent.v1.Ack
+	nil,                           // 25: substrate.agent.v1.Look.DevicesEntry
+	nil,                           // 26: substrate.agent.v1.ConditionPart.SeenEntry
+	nil,                           // 27: substrate.agent.v1.StartRun.DevicesEntry
 	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 29: google.protobuf.Duration
 }
 var file_agentv1_agent_proto_depIdxs = []int32{
-	6,  // 0: substrate.agent.v1.FromAgent.hello:type_name -> substrate.agent.v1.Hello
-	10, // 1: substrate.agent.v1.FromAgent.hardware:type_name -> substrate.agent.v1.HardwareReport
-	12, // 2: substrate.agent.v1.FromAgent.conditions:type_name -> substrate.agent.v1.ConditionResults
-	15, // 3: substrate.agent.v1.FromAgent.run_status:type_name -> substrate.agent.v1.RunStatus
-	16, // 4: substrate.agent.v1.FromAgent.log_chunk:type_name -> substrate.agent.v1.LogChunk
-	7,  // 5: substrate.agent.v1.ToAgent.welcome:type_name -> substrate.agent.v1.Welcome
-	17, // 6: substrate.agent.v1.ToAgent.configuration:type_name -> substrate.agent.v1.Configuration
-	19, // 7: substrate.agent.v1.ToAgent.start:type_name -> substrate.agent.v1.StartRun
-	21, // 8: substrate.agent.v1.ToAgent.signal:type_name -> substrate.agent.v1.SignalRun
-	22, // 9: substrate.agent.v1.ToAgent.stop:type_name -> substrate.agent.v1.StopRun
-	23, // 10: substrate.agent.v1.ToAgent.ack:type_name -> substrate.agent.v1.Ack
-	15, // 11: substrate.agent.v1.Hello.runs:type_name -> substrate.agent.v1.RunStatus
-	9,  // 12: substrate.agent.v1.Welcome.offsets:type_name -> substrate.agent.v1.LogOffset
-	8,  // 13: substrate.agent.v1.Welcome.look:type_name -> substrate.agent.v1.Look
-	24, // 14: substrate.agent.v1.Look.devices:type_name -> substrate.agent.v1.Look.DevicesEntry
-	27, // 15: substrate.agent.v1.Look.within:type_name -> google.protobuf.Duration
-	11, // 16: substrate.agent.v1.HardwareReport.warnings:type_name -> substrate.agent.v1.Warning
-	13, // 17: substrate.agent.v1.ConditionResults.results:type_name -> substrate.agent.v1.ConditionResult
-	14, // 18: substrate.agent.v1.ConditionResult.parts:type_name -> substrate.agent.v1.ConditionPart
-	25, // 19: substrate.agent.v1.ConditionPart.seen:type_name -> substrate.agent.v1.ConditionPart.SeenEntry
-	28, // 20: substrate.agent.v1.RunStatus.started:type_name -> google.protobuf.Timestamp
-	28, // 21: substrate.agent.v1.RunStatus.ended:type_name -> google.protobuf.Timestamp
-	18, // 22: substrate.agent.v1.Configuration.definitions:type_name -> substrate.agent.v1.StaticDefinition
-	26, // 23: substrate.agent.v1.StartRun.devices:type_name -> substrate.agent.v1.StartRun.DevicesEntry
-	27, // 24: substrate.agent.v1.StartRun.walltime:type_name -> google.protobuf.Duration
-	27, // 25: substrate.agent.v1.StartRun.kill_after:type_name -> google.protobuf.Duration
-	20, // 26: substrate.agent.v1.StartRun.mounts:type_name -> substrate.agent.v1.Mount
-	28, // 27: substrate.agent.v1.SignalRun.notice_ends:type_name -> google.protobuf.Timestamp
-	27, // 28: substrate.agent.v1.StopRun.grace:type_name -> google.protobuf.Duration
-	9,  // 29: substrate.agent.v1.Ack.logs:type_name -> substrate.agent.v1.LogOffset
-	0,  // 30: substrate.agent.v1.Enrolment.Join:input_type -> substrate.agent.v1.JoinRequest
-	4,  // 31: substrate.agent.v1.Agent.Connect:input_type -> substrate.agent.v1.FromAgent
-	2,  // 32: substrate.agent.v1.Agent.Renew:input_type -> substrate.agent.v1.RenewRequest
-	1,  // 33: substrate.agent.v1.Enrolment.Join:output_type -> substrate.agent.v1.JoinResponse
-	5,  // 34: substrate.agent.v1.Agent.Connect:output_type -> substrate.agent.v1.ToAgent
-	3,  // 35: substrate.agent.v1.Agent.Renew:output_type -> substrate.agent.v1.RenewResponse
-	33, // [33:36] is the sub-list for method output_type
-	30, // [30:33] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	7,  // 0: substrate.agent.v1.FromAgent.hello:type_name -> substrate.agent.v1.Hello
+	11, // 1: substrate.agent.v1.FromAgent.hardware:type_name -> substrate.agent.v1.HardwareReport
+	13, // 2: substrate.agent.v1.FromAgent.conditions:type_name -> substrate.agent.v1.ConditionResults
+	16, // 3: substrate.agent.v1.FromAgent.run_status:type_name -> substrate.agent.v1.RunStatus
+	17, // 4: substrate.agent.v1.FromAgent.log_chunk:type_name -> substrate.agent.v1.LogChunk
+	5,  // 5: substrate.agent.v1.FromAgent.reclaim:type_name -> substrate.agent.v1.Reclaim
+	28, // 6: substrate.agent.v1.Reclaim.at:type_name -> google.protobuf.Timestamp
+	8,  // 7: substrate.agent.v1.ToAgent.welcome:type_name -> substrate.agent.v1.Welcome
+	18, // 8: substrate.agent.v1.ToAgent.configuration:type_name -> substrate.agent.v1.Configuration
+	20, // 9: substrate.agent.v1.ToAgent.start:type_name -> substrate.agent.v1.StartRun
+	22, // 10: substrate.agent.v1.ToAgent.signal:type_name -> substrate.agent.v1.SignalRun
+	23, // 11: substrate.agent.v1.ToAgent.stop:type_name -> substrate.agent.v1.StopRun
+	24, // 12: substrate.agent.v1.ToAgent.ack:type_name -> substrate.agent.v1.Ack
+	16, // 13: substrate.agent.v1.Hello.runs:type_name -> substrate.agent.v1.RunStatus
+	10, // 14: substrate.agent.v1.Welcome.offsets:type_name -> substrate.agent.v1.LogOffset
+	9,  // 15: substrate.agent.v1.Welcome.look:type_name -> substrate.agent.v1.Look
+	25, // 16: substrate.agent.v1.Look.devices:type_name -> substrate.agent.v1.Look.DevicesEntry
+	29, // 17: substrate.agent.v1.Look.within:type_name -> google.protobuf.Duration
+	12, // 18: substrate.agent.v1.HardwareReport.warnings:type_name -> substrate.agent.v1.Warning
+	14, // 19: substrate.agent.v1.ConditionResults.results:type_name -> substrate.agent.v1.ConditionResult
+	15, // 20: substrate.agent.v1.ConditionResult.parts:type_name -> substrate.agent.v1.ConditionPart
+	26, // 21: substrate.agent.v1.ConditionPart.seen:type_name -> substrate.agent.v1.ConditionPart.SeenEntry
+	28, // 22: substrate.agent.v1.RunStatus.started:type_name -> google.protobuf.Timestamp
+	28, // 23: substrate.agent.v1.RunStatus.ended:type_name -> google.protobuf.Timestamp
+	19, // 24: substrate.agent.v1.Configuration.definitions:type_name -> substrate.agent.v1.StaticDefinition
+	27, // 25: substrate.agent.v1.StartRun.devices:type_name -> substrate.agent.v1.StartRun.DevicesEntry
+	29, // 26: substrate.agent.v1.StartRun.walltime:type_name -> google.protobuf.Duration
+	29, // 27: substrate.agent.v1.StartRun.kill_after:type_name -> google.protobuf.Duration
+	21, // 28: substrate.agent.v1.StartRun.mounts:type_name -> substrate.agent.v1.Mount
+	28, // 29: substrate.agent.v1.SignalRun.notice_ends:type_name -> google.protobuf.Timestamp
+	29, // 30: substrate.agent.v1.StopRun.grace:type_name -> google.protobuf.Duration
+	10, // 31: substrate.agent.v1.Ack.logs:type_name -> substrate.agent.v1.LogOffset
+	0,  // 32: substrate.agent.v1.Enrolment.Join:input_type -> substrate.agent.v1.JoinRequest
+	4,  // 33: substrate.agent.v1.Agent.Connect:input_type -> substrate.agent.v1.FromAgent
+	2,  // 34: substrate.agent.v1.Agent.Renew:input_type -> substrate.agent.v1.RenewRequest
+	1,  // 35: substrate.agent.v1.Enrolment.Join:output_type -> substrate.agent.v1.JoinResponse
+	6,  // 36: substrate.agent.v1.Agent.Connect:output_type -> substrate.agent.v1.ToAgent
+	3,  // 37: substrate.agent.v1.Agent.Renew:output_type -> substrate.agent.v1.RenewResponse
+	35, // [35:38] is the sub-list for method output_type
+	32, // [32:35] is the sub-list for method input_type
+	32, // [32:32] is the sub-list for extension type_name
+	32, // [32:32] is the sub-list for extension extendee
+	0,  // [0:32] is the sub-list for field type_name
 }
 
 func init() { file_agentv1_agent_proto_init() }
@@ -2066,8 +2142,9 @@ func file_agentv1_agent_proto_init() {
 		(*FromAgent_Conditions)(nil),
 		(*FromAgent_RunStatus)(nil),
 		(*FromAgent_LogChunk)(nil),
+		(*FromAgent_Reclaim)(nil),
 	}
-	file_agentv1_agent_proto_msgTypes[5].OneofWrappers = []any{
+	file_agentv1_agent_proto_msgTypes[6].OneofWrappers = []any{
 		(*ToAgent_Welcome)(nil),
 		(*ToAgent_Configuration)(nil),
 		(*ToAgent_Start)(nil),
@@ -2081,7 +2158,7 @@ func file_agentv1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentv1_agent_proto_rawDesc), len(file_agentv1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

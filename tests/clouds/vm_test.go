@@ -3,9 +3,11 @@ package clouds
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,9 +37,9 @@ type vms struct {
 }
 
 // newVMs has virtual machines, one test at a time: each takes a processor while it boots.
-func newVMs(t *testing.T, config string) *vms {
+func newVMs(t *testing.T, config string, metadata func(fakecloud.Instance) http.Handler) *vms {
 	t.Helper()
-	machines := vm.New(t, vm.Options{Agent: cluster.Program("substrated"), Memory: func(typ fakecloud.Type) uint64 {
+	machines := vm.New(t, vm.Options{Other: metadata, Agent: cluster.Program("substrated"), Memory: func(typ fakecloud.Type) uint64 {
 		if typ.Name == "t3.medium" {
 			return 3072
 		}
@@ -76,7 +78,7 @@ func (v *vms) slowly(what string, done func() error) {
 // TestVMDiscovery: real machines boot, read their user data, report what they have and are terminated; what they reported replaces what was estimated,
 // for work that would not have fitted the estimate and for work that fits nothing else. A workflow then runs on a machine, which goes when it is idle.
 func TestVMDiscovery(t *testing.T) {
-	v := newVMs(t, vmConfig)
+	v := newVMs(t, vmConfig, nil)
 	before := map[string]uint64{}
 	for _, id := range []string{"small", "short"} {
 		d := v.definition(id)
@@ -128,17 +130,64 @@ func TestVMDiscovery(t *testing.T) {
 	}
 }
 
-// TestVMReclaimed: a machine is gone in the middle of its work, which goes on on another one.
+// spotNotice is the word of EC2's metadata service that an instance is taken back, for those that are told so.
+type spotNotice struct {
+	mu sync.Mutex
+	at map[string]time.Time // by instance
+}
+
+func (n *spotNotice) tell(id string, at time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.at[id] = at
+}
+
+func (n *spotNotice) of(i fakecloud.Instance) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n.mu.Lock()
+		at, told := n.at[i.ID]
+		n.mu.Unlock()
+		if !told || r.URL.Path != "/latest/meta-data/spot/instance-action" {
+			http.NotFound(w, r)
+			return
+		}
+		fmt.Fprintf(w, `{"action": "terminate", "time": %q}`, at.UTC().Format(time.RFC3339))
+	})
+}
+
+// TestVMReclaimed: a machine hears that it is taken back, its work goes to another one before that, and it is gone. The second one goes without a word.
 func TestVMReclaimed(t *testing.T) {
-	v := newVMs(t, strings.ReplaceAll(vmConfig, "imageId: ami-1}", "imageId: ami-1, spot: true}"))
-	w := v.StartWorkflow(job(64*mib, "echo on $(hostname); sleep 5"))
+	notice := &spotNotice{at: map[string]time.Time{}}
+	v := newVMs(t, strings.ReplaceAll(vmConfig, "imageId: ami-1}", "imageId: ami-1, spot: true}"), notice.of)
+	w := v.StartWorkflow(job(64*mib, "echo on $(hostname); sleep 8"))
 	v.AwaitJob(2*time.Minute, w, "a", "running")
+	first := v.cloud.List()[0].ID
+	notice.tell(first, time.Now().Add(time.Minute))
+	v.slowly("the notice is heard", func() error {
+		events, err := v.Client().Events(context.Background(), "")
+		if err != nil {
+			return err
+		}
+		for _, e := range events {
+			if e.GetKind() == "node-taken-back" && strings.Contains(e.GetMessage(), "spot instance: terminate") {
+				return nil
+			}
+		}
+		return fmt.Errorf("%d events, none of them says so", len(events))
+	})
+	v.slowly("the work runs on another machine", func() error {
+		j, err := v.Client().Job(context.Background(), w, "a")
+		if err != nil || j.GetStatus() != "running" || v.cloud.Made() < 2 {
+			return fmt.Errorf("it is %s, %d machines were made, %v", j.GetStatus(), v.cloud.Made(), err)
+		}
+		return nil
+	})
 	for _, i := range v.cloud.List() {
 		v.cloud.Reclaim(i.ID)
 	}
 	v.AwaitJob(2*time.Minute, w, "a", "finished")
 	v.slowly("idle machines are terminated", v.over)
-	if made := v.cloud.Made(); made != 2 {
+	if made := v.cloud.Made(); made != 3 {
 		t.Errorf("%d instances were made", made)
 	}
 }
@@ -148,7 +197,7 @@ func TestVMThatHangs(t *testing.T) {
 	if !cluster.FullPeers() {
 		t.Skip("takes a minute; `make test-peers` runs it")
 	}
-	v := newVMs(t, strings.ReplaceAll(vmConfig, "maxNodes: 2", "maxNodes: 2, joinTimeout: 45s"))
+	v := newVMs(t, strings.ReplaceAll(vmConfig, "maxNodes: 2", "maxNodes: 2, joinTimeout: 45s"), nil)
 	w := v.StartWorkflow(job(64*mib, "true"))
 	v.slowly("a machine is on", func() error {
 		if v.machines.Running() == 0 {

@@ -86,7 +86,7 @@ func TestUserData(t *testing.T) {
 func userData(t *testing.T, discover bool, knows, want string) {
 	dir := t.TempDir()
 	r := request("d")
-	r.Boot.Discover = discover
+	r.Boot.Discover, r.Lifetime = discover, 0
 	r.Boot.Token, r.Boot.Node = `s'e"c$(touch `+dir+`/pwned)\ret`, "node-1"
 	agent := filepath.Join(dir, "an agent's program")
 	write := func(path, text string) {
@@ -134,6 +134,19 @@ touch '`+dir+`/killed'; kill -KILL $$
 	}
 	if token, _ := os.ReadFile(filepath.Join(dir, "token")); string(token) != r.Boot.Token {
 		t.Errorf("the token arrived as %q", token)
+	}
+}
+
+// TestUserDataEnds: a machine that nobody ends does so itself, some time after it was to be ended.
+func TestUserDataEnds(t *testing.T) {
+	r := request("d")
+	r.Lifetime = time.Hour
+	if data, err := UserData(r, Agent{}); err != nil || !bytes.Contains(data, []byte("(sleep 4200; sync; poweroff ")) {
+		t.Errorf("%v\n%s", err, data)
+	}
+	r.Lifetime = 0
+	if data, err := UserData(r, Agent{}); err != nil || bytes.Contains(data, []byte("(sleep ")) {
+		t.Errorf("a machine without a ttl ends itself: %v\n%s", err, data)
 	}
 }
 

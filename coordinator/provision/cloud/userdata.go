@@ -3,10 +3,14 @@ package cloud
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"substrate/coordinator"
 	"substrate/coordinator/provision"
 )
+
+// lifeMargin is how much later a machine ends itself than it is to be ended.
+const lifeMargin = 10 * time.Minute
 
 // UserData is what an instance runs at its first boot: a script, which cloud-init takes as it is and an image without cloud-init can run too. It
 // starts the agent and, once that has ended for good, switches the machine off: the instance is launched such that this ends it, so that one
@@ -21,6 +25,7 @@ func UserData(r provision.Request, a Agent) ([]byte, error) {
 	line("mkdir -p %s", coordinator.ShellWord(a.StateDir))
 	line("SUBSTRATED_JOIN_TOKEN=%s", coordinator.ShellWord(r.Boot.Token))
 	line("export SUBSTRATED_JOIN_TOKEN")
+	line("SUBSTRATED_CLOUD=%s; export SUBSTRATED_CLOUD", coordinator.ShellWord(r.Definition.Kind)) // an agent of before does not know the flag
 	line("start() {")
 	line("  %s \"$@\" --coordinator %s --node %s --launch %s --state-dir %s --join-within %s", coordinator.ShellWord(a.Program), coordinator.ShellWord(r.Boot.Coordinator),
 		coordinator.ShellWord(r.Boot.Node), coordinator.ShellWord(string(r.ID)), coordinator.ShellWord(a.StateDir), a.JoinWithin)
@@ -37,6 +42,9 @@ func UserData(r provision.Request, a Agent) ([]byte, error) {
 	line("  echo \"substrated has ended with $code\"")
 	line("  sync; poweroff || shutdown -h now || poweroff -f")
 	line(") </dev/null >>%s 2>&1 &", coordinator.ShellWord(a.StateDir+"/boot.log"))
+	if r.Lifetime > 0 { // when neither the coordinator nor the provider ends it
+		line("(sleep %d; sync; poweroff || shutdown -h now || poweroff -f) </dev/null >/dev/null 2>&1 &", int64((r.Lifetime + lifeMargin).Seconds()))
+	}
 	if b.Len() > MaxUserData {
 		return nil, fmt.Errorf("cannot make user data of launch %s: %d bytes, more than %d", r.ID, b.Len(), MaxUserData)
 	}
