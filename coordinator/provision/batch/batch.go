@@ -62,6 +62,7 @@ type pilot struct {
 	hopeless time.Time // since when it looks as if it could never start
 	ended    time.Time // when its end was seen
 	heard    bool      // its last words were asked for
+	given    bool      // its end was asked for here
 	words    string
 }
 
@@ -220,6 +221,11 @@ func (p *Provisioner) open(ctx context.Context, op string, o dispatch.Observatio
 // Release stops a pilot, whether it waits or runs.
 func (p *Provisioner) Release(ctx context.Context, h provision.Handle) error {
 	err := p.opt.Backend.Stop(ctx, dispatch.ObjectID(h))
+	p.mu.Lock()
+	if one := p.pilots[dispatch.ObjectID(h)]; one != nil && (err == nil || errors.Is(err, dispatch.ErrOutcomeUnknown)) {
+		one.given = true
+	}
+	p.mu.Unlock()
 	if errors.Is(err, dispatch.ErrEnded) {
 		return nil
 	}

@@ -136,6 +136,9 @@ func (p *Provisioner) instance(id dispatch.ObjectID, one *pilot) provision.Insta
 		inst.State, inst.Failed, inst.Detail = provision.StateGone, provision.FaultInterrupted, "the batch system has forgotten it"
 	case one.over():
 		inst.State, inst.Failed = provision.StateGone, failure(o)
+		if one.given && o.State == dispatch.StateCancelled {
+			inst.Failed = provision.FaultNone
+		}
 		inst.Detail = cmp.Or(o.Raw, o.Cause.String())
 		if inst.Failed == provision.FaultUnreachable && one.words != "" {
 			inst.Detail += "; its output ends with: " + one.words

@@ -20,7 +20,7 @@ func launchChecks() []check {
 		{name: "launch/lost answer and a restart", needs: lose, run: launchLostRestart},
 		{name: "launch/after its end", run: launchOver},
 		{name: "launch/another id", run: launchOther},
-		{name: "launch/another type", run: launchOtherType},
+		{name: "launch/another type", needs: need("way to tell types apart", func(a *Account) bool { return !a.Untyped }), run: launchOtherType},
 		{name: "launch/another cluster", run: launchOtherCluster},
 		{name: "launch/spot", needs: need("spot definition", func(a *Account) bool { return a.Spot != nil }), run: launchSpot},
 		{name: "launch/boot", needs: need("way to see what an instance reads", func(a *Account) bool { return a.Boot != nil && a.Visible != nil }), run: launchBoot},

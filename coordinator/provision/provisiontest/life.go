@@ -50,6 +50,9 @@ func releaseNothing(s *session) {
 	i := s.launch(s.request(1))
 	handle := string(i.Handle)
 	other := handle[:len(handle)-1] + map[bool]string{true: "1", false: "0"}[strings.HasSuffix(handle, "0")]
+	if s.a.Nothing != nil {
+		other = string(s.a.Nothing(i.Handle))
+	}
 	s.wants("release what is not there", s.p.Release(s.ctx(), provision.Handle(other)), provision.FaultNotFound)
 	s.live(1)
 }

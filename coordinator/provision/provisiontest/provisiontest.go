@@ -31,6 +31,10 @@ type Account struct {
 	// Absent is of a type that the provider does not have.
 	Absent *coordinator.Definition
 
+	// Untyped: of an instance nobody can tell which type it was launched as.
+	Untyped bool
+	// Nothing is a handle that is like one that exists, and of nothing; nil: that with another last character.
+	Nothing func(h provision.Handle) provision.Handle
 	// Has are the names of all types that the provider has, in the order of names. A provisioner that is a Typer needs it.
 	Has func() []string
 
