@@ -28,7 +28,8 @@ test: build ## what CI runs: everything that needs no other machine
 	$(GO) vet ./...
 	RAPID_SEED=$(RAPID_SEED) $(GO) test -timeout 20m ./...
 
-test-peers: ## at length what `make test` does in short with real batch systems and virtual machines; needs root
+test-peers: ## at length what `make test` does in short with real batch systems, virtual machines and a Kubernetes API server; needs root
+	cd tests/crd && $(GO) test -count 1 -timeout 30m .
 	SUBSTRATE_PEERS=full $(GO) test -count 1 -p 1 -timeout 90m ./tests/slurm/... ./tests/pbs/... ./tests/pilots ./tests/clouds ./coordinator/dispatch/...
 
 verify: ## formatting, vet, the import law, generated code and module files as they should be

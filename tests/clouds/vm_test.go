@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -130,39 +129,14 @@ func TestVMDiscovery(t *testing.T) {
 	}
 }
 
-// spotNotice is the word of EC2's metadata service that an instance is taken back, for those that are told so.
-type spotNotice struct {
-	mu sync.Mutex
-	at map[string]time.Time // by instance
-}
-
-func (n *spotNotice) tell(id string, at time.Time) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.at[id] = at
-}
-
-func (n *spotNotice) of(i fakecloud.Instance) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		n.mu.Lock()
-		at, told := n.at[i.ID]
-		n.mu.Unlock()
-		if !told || r.URL.Path != "/latest/meta-data/spot/instance-action" {
-			http.NotFound(w, r)
-			return
-		}
-		fmt.Fprintf(w, `{"action": "terminate", "time": %q}`, at.UTC().Format(time.RFC3339))
-	})
-}
-
 // TestVMReclaimed: a machine hears that it is taken back, its work goes to another one before that, and it is gone. The second one goes without a word.
 func TestVMReclaimed(t *testing.T) {
-	notice := &spotNotice{at: map[string]time.Time{}}
-	v := newVMs(t, strings.ReplaceAll(vmConfig, "imageId: ami-1}", "imageId: ami-1, spot: true}"), notice.of)
+	notices := vm.NewSpotNotices(t, "../vm/imds")
+	v := newVMs(t, strings.ReplaceAll(vmConfig, "imageId: ami-1}", "imageId: ami-1, spot: true}"), notices.Of)
 	w := v.StartWorkflow(job(64*mib, "echo on $(hostname); sleep 8"))
 	v.AwaitJob(2*time.Minute, w, "a", "running")
 	first := v.cloud.List()[0].ID
-	notice.tell(first, time.Now().Add(time.Minute))
+	notices.Tell(first)
 	v.slowly("the notice is heard", func() error {
 		events, err := v.Client().Events(context.Background(), "")
 		if err != nil {
