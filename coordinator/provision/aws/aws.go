@@ -106,7 +106,7 @@ func New(ctx context.Context, o Options) (*Provisioner, error) {
 			return fail("%w", err)
 		}
 	}
-	return &Provisioner{opt: o, region: conf.Region, ec2: clientOf(ec2.NewFromConfig(conf))}, nil
+	return &Provisioner{opt: o, region: conf.Region, ec2: clientOf(ec2.NewFromConfig(conf, ec2.WithAPIOptions(checked)))}, nil
 }
 
 // credentialFile reads the default profile of a file of credentials, anew from time to time: keys are changed in place. It takes

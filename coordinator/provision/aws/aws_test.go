@@ -1,9 +1,15 @@
 package aws
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -425,5 +431,39 @@ func TestPolicyInTheDocs(t *testing.T) {
 	}
 	if used := a.front.Permissions(); !slices.Equal(used, allowed) {
 		t.Errorf("the calls take %v\nthe policy allows %v", used, allowed)
+	}
+}
+
+// TestAnswersOfOthers: a page that is not EC2's is no list without instances, and one without end is not read to its end.
+func TestAnswersOfOthers(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func(w io.Writer){
+		"a page":  func(w io.Writer) { fmt.Fprint(w, "<html><body>log in first</body></html>") },
+		"half":    func(w io.Writer) { fmt.Fprint(w, `<?xml version="1.0"?><DescribeInstancesResponse`) },
+		"xml":     func(w io.Writer) { fmt.Fprint(w, `<?xml version="1.0"?><Error><Code>x</Code></Error>`) },
+		"nothing": func(io.Writer) {},
+		"without end": func(w io.Writer) {
+			_, err := fmt.Fprint(w, "<DescribeInstancesResponse>")
+			for err == nil {
+				_, err = w.Write(bytes.Repeat([]byte("<a>b</a>"), 1<<16))
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answer(w) }))
+			t.Cleanup(srv.Close)
+			keys := filepath.Join(t.TempDir(), "keys")
+			if err := os.WriteFile(keys, []byte("[default]\naws_access_key_id = AKIAEXAMPLE\naws_secret_access_key = secret\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			p, err := New(t.Context(), Options{Backend: spec.Backend{Kind: spec.KindAWS, Region: "us-east-1", Endpoint: srv.URL, CredentialFile: keys}, Cluster: "c", Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if list, err := p.List(t.Context()); err == nil || provision.FaultOf(err) != provision.FaultTransient {
+				t.Errorf("the list is %v, %v", list, err)
+			}
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"strings"
 	"sync"
@@ -17,6 +18,8 @@ import (
 	clouds "github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+
+	"substrate/coordinator/provision/cloud"
 )
 
 // credentialsFor is for how long what a file of credentials says is used before it is read again: secrets are changed in place.
@@ -77,7 +80,7 @@ func decodePrincipal(r io.Reader) (principal, error) {
 
 // options are those of all clients: which cloud it is, and that nothing is repeated here.
 func options(o Options, said principal) azcore.ClientOptions {
-	out := azcore.ClientOptions{Retry: policy.RetryOptions{MaxRetries: -1}, Transport: o.HTTPClient, Telemetry: policy.TelemetryOptions{ApplicationID: "substrate"}}
+	out := azcore.ClientOptions{Retry: policy.RetryOptions{MaxRetries: -1}, Transport: cmp.Or[policy.Transporter](o.HTTPClient, cloud.BoundedDoer{Doer: &http.Client{}}), Telemetry: policy.TelemetryOptions{ApplicationID: "substrate"}}
 	endpoint := strings.TrimSuffix(cmp.Or(o.Backend.Endpoint, said.Endpoint), "/")
 	switch {
 	case strings.HasSuffix(endpoint, ".usgovcloudapi.net"):

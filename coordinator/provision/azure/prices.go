@@ -15,6 +15,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
 	"substrate/coordinator"
+	"substrate/coordinator/provision/cloud"
 	"substrate/coordinator/spec"
 )
 
@@ -145,7 +146,7 @@ func (p *Provisioner) pricePage(ctx context.Context, from string) ([]item, strin
 	if err != nil {
 		return nil, "", err
 	}
-	resp, err := cmp.Or[policy.Transporter](p.opt.HTTPClient, &http.Client{}).Do(req)
+	resp, err := cmp.Or[policy.Transporter](p.opt.HTTPClient, cloud.BoundedDoer{Doer: &http.Client{}}).Do(req)
 	if err != nil {
 		return nil, "", err
 	}

@@ -104,7 +104,9 @@ func connection(b spec.Backend) (*rest.Config, error) {
 	config.UserAgent = "substrate"
 	config.QPS, config.Burst = 50, 100 // the server has limits of its own, and says so
 	config.WarningHandler = rest.NoWarnings{}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return listener{next} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return cloud.BoundedTransport{RoundTripper: listener{next}}
+	})
 	return config, nil
 }
 

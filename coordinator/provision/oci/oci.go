@@ -124,6 +124,7 @@ func New(o Options) (*Provisioner, error) {
 		if o.HTTPClient != nil {
 			c.HTTPClient = o.HTTPClient
 		}
+		c.HTTPClient = cloud.BoundedDoer{Doer: c.HTTPClient}
 	}
 	return &Provisioner{opt: o, region: region, compartment: compartment, ended: map[provision.Handle]time.Time{}, oci: client{
 		compute.LaunchInstance, compute.TerminateInstance, compute.ListInstances, compute.ListShapes, people.ListAvailabilityDomains}}, nil
