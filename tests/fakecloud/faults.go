@@ -48,6 +48,8 @@ type Fault struct {
 	Lost bool
 	// Hang answers nothing until the caller has had enough.
 	Hang bool
+	// Instead is what something between the caller and the cloud answers, with status 200.
+	Instead string
 }
 
 // Fail has the next calls of a kind go wrong, in this order, one fault each.
@@ -119,6 +121,8 @@ func (c *Cloud) Serve(f Front) http.Handler {
 		switch fault := c.Call(op); {
 		case fault.Refuse != 0:
 			f.Refuse(w, r, op, Refusal{fault.Refuse, "as told"})
+		case fault.Instead != "":
+			_, _ = io.WriteString(w, fault.Instead)
 		case fault.Hang:
 			_, _ = io.Copy(io.Discard, r.Body) // or the caller's leaving is not noticed
 			<-r.Context().Done()

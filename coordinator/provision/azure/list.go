@@ -2,6 +2,7 @@ package azure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -58,6 +59,9 @@ func (p *Provisioner) describe(ctx context.Context) ([]*armcompute.VirtualMachin
 		page, err := pages.NextPage(ctx)
 		if err != nil {
 			return nil, err
+		}
+		if page.Value == nil {
+			return nil, errors.New("the answer is no list: is there a proxy, or another endpoint?")
 		}
 		for _, vm := range page.Value {
 			if vm == nil || vm.Name == nil || seen[*vm.Name] || tag(vm, cloud.MarkCluster) != cloud.Label(p.opt.Cluster) {

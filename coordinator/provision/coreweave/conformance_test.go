@@ -98,8 +98,9 @@ func TestConformance(t *testing.T) {
 			Fail: func(call provisiontest.Call, fault provision.Fault) {
 				c.Fail(ops[call], fakecloud.Fault{Refuse: causes[fault]})
 			},
-			Lose: func(call provisiontest.Call) { c.Fail(ops[call], fakecloud.Fault{Lost: true}) },
-			Hang: func(call provisiontest.Call) { c.Fail(ops[call], fakecloud.Fault{Hang: true}) },
+			Lose:    func(call provisiontest.Call) { c.Fail(ops[call], fakecloud.Fault{Lost: true}) },
+			Hang:    func(call provisiontest.Call) { c.Fail(ops[call], fakecloud.Fault{Hang: true}) },
+			Instead: func(call provisiontest.Call, answer string) { c.Fail(ops[call], fakecloud.Fault{Instead: answer}) },
 			Empty: func(d coordinator.Definition) {
 				c.Empty(d.Spec.(spec.CoreWeave).InstanceType, "", fakecloud.OnDemand, true)
 			},

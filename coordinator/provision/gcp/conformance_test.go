@@ -147,6 +147,7 @@ func TestConformance(t *testing.T) {
 			},
 			Lose:    func(call provisiontest.Call) { c.Fail(ops[call], fakecloud.Fault{Lost: true}) },
 			Hang:    func(call provisiontest.Call) { c.Fail(ops[call], fakecloud.Fault{Hang: true}) },
+			Instead: func(call provisiontest.Call, answer string) { c.Fail(ops[call], fakecloud.Fault{Instead: answer}) },
 			Empty:   func(d coordinator.Definition) { c.Empty(d.Spec.(spec.GCP).MachineType, "", fakecloud.OnDemand, true) },
 			Reclaim: func(h provision.Handle) { c.Reclaim(string(h)) },
 			Asked:   func(call provisiontest.Call) int { return c.Calls(ops[call]) },

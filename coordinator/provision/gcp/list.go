@@ -40,6 +40,9 @@ func (p *Provisioner) describe(ctx context.Context, filter string) ([]provision.
 		if err != nil {
 			return nil, err
 		}
+		if page.Kind != "compute#instanceAggregatedList" {
+			return nil, fmt.Errorf("cannot list instances: the answer is of kind %q: is there a proxy, or another endpoint?", page.Kind)
+		}
 		if len(page.Unreachables) > 0 {
 			return nil, fmt.Errorf("cannot list instances: %v did not answer", page.Unreachables)
 		}

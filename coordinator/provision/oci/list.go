@@ -2,6 +2,7 @@ package oci
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/oracle/oci-go-sdk/v65/common"
@@ -32,6 +33,9 @@ func (p *Provisioner) describe(ctx context.Context, op, name string) ([]provisio
 		page, err := p.oci.list(ctx, in)
 		if err != nil {
 			return nil, p.explain(op, err, page.RawResponse)
+		}
+		if page.OpcRequestId == nil { // which each answer of the cloud's has; the SDK takes any text for a list without instances
+			return nil, p.explain(op, errors.New("the answer is not the cloud's: is there a proxy, or another endpoint?"), page.RawResponse)
 		}
 		for n := range page.Items {
 			i := &page.Items[n]

@@ -97,6 +97,7 @@ func listChecks() []check {
 		{name: "list/several pages", needs: need("page", func(a *Account) bool { return a.Page > 0 && a.Asked != nil }), run: listPages},
 		{name: "list/a page fails", needs: need("page", func(a *Account) bool { return a.Page > 0 && a.Fail != nil }), run: listHalf},
 		{name: "list/stray", needs: need("way to make a stray", func(a *Account) bool { return a.Stray != nil }), run: listStray},
+		{name: "list/answer of another", needs: need("way to answer instead", func(a *Account) bool { return a.Instead != nil }), run: listInstead},
 		{name: "list/no answer", needs: need("way to fail", func(a *Account) bool { return a.Fail != nil }), run: listFails},
 	}
 }
@@ -158,6 +159,31 @@ func listStray(s *session) {
 	s.release(stray)
 	s.gone(stray)
 	s.running(mine.Handle)
+}
+
+// listInstead: a page of a proxy's is no list without instances. Work would be given up that runs.
+func listInstead(s *session) {
+	i := s.launch(s.request(1))
+	s.running(i.Handle)
+	for _, answer := range []string{"<html><body>log in first</body></html>", "{}", "[{}]", `{"error": "log in first"}`, "ok"} {
+		for range 8 { // more than a client's own retries
+			s.a.Instead(CallList, answer)
+		}
+		list, err := s.p.List(s.ctx())
+		if err == nil {
+			s.Errorf("%s is taken for a list: %+v", answer, list)
+			continue
+		}
+		s.wants("list answered by "+answer, err, provision.FaultTransient)
+		for range 8 { // those that were not used up
+			if _, err := s.p.List(s.ctx()); err == nil {
+				break
+			}
+		}
+		if s.find(i.Handle) == nil {
+			s.Errorf("after %s it is not listed", answer)
+		}
+	}
 }
 
 func listFails(s *session) {

@@ -54,6 +54,8 @@ type Account struct {
 	Lose func(c Call)
 	// Hang has the next call of a verb get no answer at all.
 	Hang func(c Call)
+	// Instead has the next call of a verb answered by something that is not the provider, as if all were well.
+	Instead func(c Call, answer string)
 	// Empty takes all capacity of a definition's type away.
 	Empty func(d coordinator.Definition)
 	// Reclaim takes an instance back, as spot instances are.
