@@ -65,6 +65,7 @@ func Watch(ctx context.Context, o Options) error {
 	}
 	pause, failed := w.o.Every, false
 	var last Notice
+	told := false // that nothing is said is told once: an agent of before may have heard something
 	for {
 		switch n, err := ask(ctx); {
 		case ctx.Err() != nil:
@@ -76,8 +77,8 @@ func Watch(ctx context.Context, o Options) error {
 			failed, pause = true, min(2*pause, longest)
 		default:
 			failed, pause = false, w.o.Every
-			if !n.is(last) {
-				last = n
+			if !told || !n.is(last) {
+				last, told = n, true
 				o.Tell(n)
 			}
 		}

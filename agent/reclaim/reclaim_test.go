@@ -114,6 +114,9 @@ func TestWatch(t *testing.T) {
 			go func() {
 				done <- Watch(ctx, Options{Cloud: cloud, Endpoint: service(t, &told, &tokens), Every: time.Millisecond, Log: slog.New(slog.DiscardHandler), Tell: func(n Notice) { heard <- n }})
 			}()
+			if n := <-heard; n != (Notice{}) {
+				t.Errorf("at first: %+v", n)
+			}
 			select {
 			case n := <-heard:
 				t.Errorf("before there is one: %+v", n)

@@ -31,6 +31,7 @@ type lab struct {
 	silent   bool                             // agents never come
 	told     func(node, launch, token string) // of each that is launched meanwhile
 	joins    map[string]int                   // by launch
+	up       func(*Session)                   // of each agent
 }
 
 // parts are what an instance has.
@@ -80,6 +81,7 @@ func (l *lab) Boot(i fakecloud.Instance) error {
 func (l *lab) agent(ctx context.Context, node, launch, token string, m parts) {
 	h := newHost(node, m.cores, succeed)
 	h.matches = func(coordinator.DefinitionID) bool { return false }
+	h.up = l.up
 	h.more = func(f *hwinfo.Facts) {
 		f.CPU.LogicalCPUs, f.Memory.Total, f.CPU.Arch = &m.threads, &m.memory, m.arch
 		for i := range m.gpus {

@@ -147,6 +147,10 @@ func (t *tx) review(b backendID) {
 		if t.leave(l) || d == nil {
 			continue
 		}
+		if t.taken(l) {
+			t.giveUp(l, "its provider takes it back", provision.FaultNone)
+			continue
+		}
 		within := joinDeadline(d)
 		if l.record.Discovery {
 			t.reviewDiscovery(l, d)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"substrate/coordinator"
@@ -21,7 +22,7 @@ func (n *node) takenText() string {
 // Reclaim takes in that the node's provider takes it back at a time; zero: not any more. Nothing new comes there, and work that would run again elsewhere
 // gets its notice, shortened to that time (rule 21). Other work runs on for as long as the machine does: it may be over in time.
 func (s *Session) Reclaim(ctx context.Context, at time.Time, text string) error {
-	text = text[:min(len(text), maxTakenText)]
+	text = strings.ToValidUTF8(text[:min(len(text), maxTakenText)], "")
 	return s.engine.doReport(ctx, func(t *tx) error {
 		n, err := s.current(t)
 		if err != nil {
@@ -46,6 +47,16 @@ func (s *Session) Reclaim(ctx context.Context, at time.Time, text string) error 
 		t.sendOff(n)
 		return nil
 	})
+}
+
+// taken reports whether all of a launch's nodes are taken back by their provider, and nothing runs there any more.
+func (t *tx) taken(l *launch) bool {
+	for _, id := range l.record.Joined {
+		if n := t.state.nodes[id]; n == nil || n.record.Taken.IsZero() {
+			return false
+		}
+	}
+	return len(l.record.Joined) > 0 && !t.busy(l)
 }
 
 // sendOff gives notice to the work of a node that is taken back.

@@ -90,3 +90,18 @@ func TestNoticeEndsBeforeTheMachine(t *testing.T) {
 		}
 	})
 }
+
+// TestTakenNodeIsReleased: a launched node that its provider takes back is given up once nothing runs there, whether the provider takes it or not.
+func TestTakenNodeIsReleased(t *testing.T) {
+	t.Parallel()
+	l := newLab(t, "c5.large")
+	l.hardware["c5.large"] = always(small())
+	l.up = func(s *Session) { _ = s.Reclaim(t.Context(), time.Now().Add(time.Hour), "spot instance: terminate") }
+	c := l.start(store.NewMemory(), "definitions:\n"+strings.Replace(ofType("a", "c5.large"), "idleTimeout: 1s, ", "", 1))
+	w := c.start(asks("cpu: {cores: 1}, memory: {size: 1GiB}"))
+	c.eventually("it is released", func() bool { return c.told("node-releasing", "its provider takes it back") })
+	if _, err := c.engine.CancelWorkflow(t.Context(), c.admin, string(w.ID), ""); err != nil && coordinator.ErrorKindOf(err) != coordinator.ErrConflict {
+		t.Fatal(err)
+	}
+	c.eventually("nothing is left", func() bool { return l.cloud.Live() == 0 && len(c.nodes()) == 0 })
+}

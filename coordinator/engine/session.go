@@ -153,6 +153,7 @@ func (e *Engine) Connect(ctx context.Context, id coordinator.NodeID, h Hello) (*
 		}
 		if n.record.BootID != h.BootID || n.record.LastSeen.IsZero() {
 			n.record.BootID, n.record.LastSeen = h.BootID, t.now
+			n.record.Taken, n.record.TakenText = time.Time{}, "" // said of a machine that was switched off since
 			t.put(prefixNode+string(id), n.record)
 			t.group()
 		}
